@@ -95,7 +95,7 @@ first steps:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line; imports nothing heavy."""
+    """Return the parser of the whole command line, without slow imports."""
     raw = argparse.RawDescriptionHelpFormatter
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(

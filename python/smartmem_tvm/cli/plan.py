@@ -141,7 +141,7 @@ def _render(console: Console, data: dict, everything: bool) -> None:
 
 
 def _render_layouts(console: Console, layouts: list[dict], everything: bool) -> None:
-    """Print the layout of each tensor, and how much longer all kernels take with another layout."""
+    """Print the layout of each tensor, and the extra time of all kernels with another layout."""
     chosen = [each for each in layouts if "tensor" in each]
     shown = [each for each in chosen if everything or each["action"] != "kept"]
     rows = []

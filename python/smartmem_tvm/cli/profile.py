@@ -254,7 +254,7 @@ def _bar() -> Iterator[Callable[[int, int | None], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # stdout leads to stderr already while a command works, and must not be caught a second time.
+    # stdout is already redirected to stderr while a command runs, and must not be redirected again.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
         task = progress.add_task("Measuring", total=None)
         yield lambda done, asked: progress.update(task, completed=done, total=asked)

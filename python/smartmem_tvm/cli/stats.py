@@ -157,7 +157,7 @@ def _tvm_refuses(args: argparse.Namespace) -> Iterator[None]:
 
 
 def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list) -> None:
-    """Add median latencies, measured in turns, and how many times faster smartmem is."""
+    """Add median latencies, measured in turns, and the speed-up of smartmem."""
     calls = [inference(each.vm, arrays) for each in compiled.values()]
     with step(f"Running each {args.repeat} times"):
         seconds = medians(calls, args.repeat)

@@ -34,7 +34,7 @@ def show_progress(campaign: Campaign) -> Iterator[Callable[[Campaign], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    # stdout leads to stderr already while a command works, and must not be caught a second time.
+    # stdout is already redirected to stderr while a command runs, and must not be redirected again.
     options = {"console": Console(stderr=True), "transient": True, "redirect_stdout": False, "refresh_per_second": 2}
     with Live(get_renderable=lambda: live_table(campaign), **options) as live:
         yield lambda _: live.refresh()

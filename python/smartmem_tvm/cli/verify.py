@@ -94,7 +94,7 @@ def execute(args: argparse.Namespace) -> Result:
     reference = reference_name(model)
     with step(f"Running {reference}"):
         expected = run_reference(model, dict(zip(model.inputs, arrays)))
-    del model  # and with it the weights that the module has in another form
+    del model  # frees its weights, which the module holds in another form
     compiled = compile_model(args, mod)
     with step("Running the compiled model"):
         got = compiled.run(*arrays)

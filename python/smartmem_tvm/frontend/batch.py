@@ -120,7 +120,7 @@ class _Rewriter:
         return tuple(tuple(dim.dim_value for dim in each) for each in dims) if known else None
 
     def _axis(self, tensor: str) -> int | None:
-        """The dimension of a tensor that the batch is in, None if there is none."""
+        """Return the batch's dimension of a tensor, None if it has none."""
         old, new = self._shapes(tensor) or ((), ())
         return next((axis for axis, (one, many) in enumerate(zip(old, new)) if one != many), None)
 

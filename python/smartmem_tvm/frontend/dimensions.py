@@ -60,7 +60,7 @@ def _drop_initializers_from_inputs(model: onnx.ModelProto) -> None:
         return
     del model.graph.input[:]
     model.graph.input.extend(kept)
-    model.ir_version = max(model.ir_version, 4)  # IR 3 demands the double listing
+    model.ir_version = max(model.ir_version, 4)  # IR 3 requires initializers to be inputs, too
 
 
 def _forget_names_of_nothing(graph: onnx.GraphProto) -> None:

@@ -22,7 +22,7 @@ from smartmem_tvm.frontend.functions import types_of
 from smartmem_tvm.frontend.subgraphs import Body
 
 MOST_NODES = 2000  # that loops may be unrolled to: the time to compile grows faster than their number
-_MOST_EVALUATED = 1000  # nodes of a constant
+_MOST_EVALUATED = 1000  # nodes evaluated for one constant
 _NOT_EVALUATED = {
     "If",
     "Bernoulli",
@@ -198,12 +198,12 @@ class Flattening:
         return value
 
     def number(self, name: str, what: str) -> int:
-        """As `value`, of a single number.
+        """Return a single integer that has to be known.
 
         Raises
         ------
         Refused
-            If it is none, besides.
+            If it depends on run-time data, or is not a single integer.
         """
         value = self.value(name, what)
         if value.size != 1 or value.dtype.kind not in "biu":

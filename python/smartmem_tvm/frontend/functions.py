@@ -15,7 +15,7 @@ from smartmem_tvm.frontend import graph as walk
 
 # Separates the node's name from the function's in the name of an inlined node.
 _OF_FUNCTION = " of function "
-# The domain of functions that stand for one node each.
+# The domain of functions made for one node each.
 _DOMAIN = "smartmem.body"
 
 Types = Mapping[str, onnx.TypeProto]

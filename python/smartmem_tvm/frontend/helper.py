@@ -43,7 +43,7 @@ serve(int(sys.argv[1]))
 """
 _IMPORTS = ("onnx.reference", "onnxruntime", "smartmem_tvm.frontend.prepare", "smartmem_tvm.frontend.reference_run")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_TRIES = 2  # the system may have killed the helper for its memory
+_TRIES = 2  # the system may kill the helper when memory runs out
 
 serving = False
 """Whether this process is the helper, or a fork of it."""
@@ -63,7 +63,7 @@ class _Helper:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, **_ONE_THREAD},
-                start_new_session=True,  # Ctrl-C is for us
+                start_new_session=True,  # Ctrl-C only reaches this process
             )
 
     def end(self) -> None:

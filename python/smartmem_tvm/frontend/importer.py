@@ -234,7 +234,7 @@ def _tensor_types(ty: tvm.ir.Type) -> Iterator[relax.TensorType]:
 
 
 def _refuse_other_type(result: relax.Expr, value: onnx.ValueInfoProto, model: str) -> None:
-    """Refuse an output that is not what the file says it is: either the file or a converter is wrong.
+    """Refuse an output that differs from its type or shape in the file: either the file or a converter is wrong.
 
     An empty list of sizes means unknown: exporters write it, and ONNX Runtime accepts it.
     """

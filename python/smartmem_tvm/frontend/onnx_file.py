@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LARGE = 2**16  # bytes; smaller tensors stay in the graph at no cost
 _LONGEST_NAME = 100  # characters of a name in a message
-_DIGITS = 20  # of a number of bytes
+_DIGITS = 20  # digits of a number of bytes
 
 # ONNX's number for each type that numpy itself has.
 _DTYPES = {
@@ -287,7 +287,7 @@ def _as_runtimes_read_it(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_tensors(model: Model) -> None:
-    """Refuse tensors whose data does not fit their shape, which the ONNX checker lets pass."""
+    """Refuse tensors whose data does not fit their shape, which the ONNX checker accepts."""
     initializers = len(model.proto.graph.initializer)
     for number, tensor in enumerate(walk.stored_tensors(model.proto)):
         if number < initializers and model.weights.hold(tensor):

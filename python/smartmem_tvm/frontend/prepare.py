@@ -36,7 +36,7 @@ class Known:
 
 
 def changed(model: onnx.ModelProto, name: str, known: Known) -> onnx.ModelProto:
-    """Expand functions, fold what is known before the model runs, and resolve loops and branches.
+    """Expand functions, fold nodes that are known before the model runs, and resolve loops and branches.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from onnx import helper
 if TYPE_CHECKING:
     import torch
 
-BIT_CAST = "smartmem::BitCast"  # ONNX's own is newer than what torch's exporter writes
+BIT_CAST = "smartmem::BitCast"  # ONNX's own is of a later opset than torch's exporter writes
 
 
 def view_as(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

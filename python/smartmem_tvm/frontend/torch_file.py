@@ -63,7 +63,7 @@ def read(path: Path) -> Model:
         return model_of(program, str(path), keep=True)
     except UserError:
         raise
-    except Exception as error:  # of many kinds
+    except Exception as error:  # torch raises many types
         raise UserError(
             f"{path}: torch's exporter to ONNX does not translate the program ({cause_of(error)}); export it "
             f"otherwise, or try smartmem_tvm.from_torch, which asks TVM's importer next."
@@ -80,7 +80,7 @@ def _load(path: Path) -> ExportedProgram:
             return torch.export.load(path)
     except PermissionError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
-    except Exception as error:  # of many kinds
+    except Exception as error:  # torch raises many types
         raise UserError(
             f"{path} is damaged, holds no program or one of another version of torch than {torch.__version__}; write "
             f"it again with {_REMEDY}."
@@ -90,5 +90,5 @@ def _load(path: Path) -> ExportedProgram:
 def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ValueError:  # a module without a specification, put there by hand
+    except ValueError:  # a module without a specification, set by hand
         return True

@@ -136,7 +136,7 @@ def _with_plain_attention(program: ExportedProgram) -> ExportedProgram:
     def attention(query, key, value, mask=None, dropout=0.0, causal=False, *, scale=None, enable_gqa=False):
         chooses = mask is not None and mask.dtype == torch.bool
         if causal or enable_gqa or chooses:
-            if chooses:  # the operator below takes numbers to add
+            if chooses:  # the operator below adds the mask
                 mask = torch.where(mask, 0.0, -math.inf).to(query.dtype)
             options = {"scale": scale, "enable_gqa": enable_gqa}
             return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout, causal, **options)[0]

@@ -68,7 +68,7 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
         model = model_of(exported_program, _NAME)
     except UserError:
         raise
-    except Exception as error:  # of many kinds
+    except Exception as error:  # torch raises many types
         _log.info("torch's exporter is of no use here: %s.", cause_of(error))
         return _by_tvm(exported_program, shapes)
     model = bound(model, shapes)
@@ -82,7 +82,7 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
 def _by_tvm(program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None) -> tvm.IRModule:
     check_inference(program, _NAME)
     if program.range_constraints:
-        program = with_fixed_sizes(program, shapes or {}, _NAME)  # TVM's importer gives no numbers to open ones
+        program = with_fixed_sizes(program, shapes or {}, _NAME)  # TVM's importer needs fixed sizes
     try:
         decomposed = with_simple_operators(program).run_decompositions()
         check_writes(decomposed.graph_signature, _NAME)

@@ -37,7 +37,7 @@ def run_torch(program: ExportedProgram, arrays: Sequence[np.ndarray], name: str)
         args, options = tree.tree_map_only(torch.Tensor, lambda _: next(given), program.example_inputs)
         with torch.no_grad():
             found = program.module()(*args, **options)
-    except Exception as error:  # of many kinds
+    except Exception as error:  # torch raises many types
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
         raise UserError(f"torch cannot run {name} ({reason}), so there is nothing to compare with.") from error
     return [_as_array(each) for each in tree.tree_leaves(found) if isinstance(each, torch.Tensor)]

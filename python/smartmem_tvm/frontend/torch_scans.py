@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-CUMULATED_PRODUCT = "smartmem::CumProd"  # ONNX's own is newer than what torch's exporter writes
+CUMULATED_PRODUCT = "smartmem::CumProd"  # ONNX's own is of a later opset than torch's exporter writes
 
 
 def cumprod(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:

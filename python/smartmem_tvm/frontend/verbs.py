@@ -103,7 +103,7 @@ def _fixed(model: Model, values: Mapping[str, ArrayLike]) -> Model:
 
 
 def bound(model: Model, shapes: Shapes = None) -> Model:
-    """Give each input dimension of a model a number, in place, and check what it stores; see `read_model`."""
+    """Give each input dimension of a model a number, in place, and check its tensors; see `read_model`."""
     dimensions.bind(model.proto, shapes or {}, model.name)
     if model.program is not None:
         check_sizes(model.program, model.inputs, model.name)
@@ -113,7 +113,7 @@ def bound(model: Model, shapes: Shapes = None) -> Model:
 
 @one_at_a_time
 def load_onnx(source: Source | Model, shapes: Shapes = None, values: Values = None) -> onnx.ModelProto:
-    """Read an ONNX model and make it complete, checked, statically shaped and free of shape arithmetic.
+    """Read an ONNX model and return it complete, checked, with static shapes and without shape arithmetic.
 
     Parameters
     ----------

@@ -185,7 +185,7 @@ class Server:
         keep_alive(conn)
         try:
             self._begin_session(conn, address_text(peer[:2]), seconds)
-        except OSError as error:  # no room for another process or folder
+        except OSError as error:  # no memory or disk space for another process or folder
             _log.warning("The session of %s cannot begin: %s.", address_text(peer[:2]), error)
             conn.close()
             self._offer()

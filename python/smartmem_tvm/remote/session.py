@@ -205,7 +205,7 @@ class Session:
 
         try:
             return rpc.connect(*self._relay.address, match_key, limit)
-        except Exception as error:  # TVM raises several kinds
+        except Exception as error:  # TVM raises several types
             first = (str(error).strip().splitlines() or [""])[0]
             if "protocol version" in str(error):
                 raise UserError(_other_version(self, first)) from error

@@ -108,7 +108,7 @@ class TrackedDevices(Devices):
         raise ValueError("work that is to be tried no times")
 
     def run(self, work: Callable[[Device], Result], seconds: float = math.inf) -> Result:
-        """See `Devices.run`.
+        """Run work as in `Devices.run`.
 
         Raises
         ------

@@ -44,7 +44,7 @@ def launch_times(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[Timed
     Parameters
     ----------
     compiled : Compiled
-        For a GPU, without CUDA graphs, inside of which no kernel can be seen.
+        A model for a GPU without CUDA graphs, which hide their kernels.
     inputs : sequence of numpy.ndarray
         In the order of the model's inputs.
 

@@ -19,7 +19,7 @@ from . import opencl, speed_cpu, speed_gpu
 from .device import describe
 
 FOLDER_VARIABLE = "SMARTMEM_SPEED_CACHE"
-"""Names the folder, ``0`` for none; without, it is one in the user's cache folder."""
+"""Environment variable with the folder of kept speeds, ``0`` for none; by default in the user's cache folder."""
 _logger = logging.getLogger(__name__)
 _FORMAT = "4"  # version of the kept file and of the way of measuring
 

@@ -17,7 +17,7 @@ from .launch_seconds import launch_seconds
 
 _TYPES = ("float32", "float64", "int32")
 SIZES = tuple(1 << power for power in (14, 16, 18, 20, 22, 23, 24, 25, 26, 27))
-"""Bytes that are moved, from what fits into a first cache to what fits into none."""
+"""Bytes moved by a bandwidth measurement, from the size of a first-level cache to beyond all caches."""
 _READINGS = 15  # the best counts: other load on the machine only makes a reading slower
 # Seconds over which they are spread: the readings of a short program could all fall while another process runs.
 _SPREAD = 0.1

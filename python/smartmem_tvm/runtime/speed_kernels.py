@@ -19,7 +19,7 @@ OPERANDS = 2  # registers that hold the factor and the summand
 VALUES = 1024
 """Inputs of a function's measurement; they stay in the first-level cache."""
 ROUNDS = 16
-STREAMS = 8  # vectors at a time
+STREAMS = 8  # vectors of a chunk
 _ATTRS = {"tirx.noalias": True, "s_tir": True, "tirx.is_scheduled": True}
 
 
@@ -73,7 +73,7 @@ _CALLS: dict[str, Callable] = {
     "pow": lambda x: tirx.power(x, tirx.const(1.7, "float32")),
 }
 FUNCTIONS = ("exp", "erf", "tanh", "sigmoid", "log", "sqrt", "rsqrt", "pow", "sin", "cos")
-"""Whose speed is measured; any other is taken to be no slower than the shortest polynomials."""
+"""Functions whose speed is measured; any other is assumed to be no slower than the shortest polynomials."""
 
 
 def loads(threads: int, target: Target) -> tirx.PrimFunc:

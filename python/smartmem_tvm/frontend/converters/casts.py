@@ -82,7 +82,7 @@ def _plain(node: Node, x: relax.Expr, dtype: str, to: str) -> relax.Expr:
     """Cast between types that kernels compute in."""
     x = x if dtype_of(x) == dtype or is_narrow(dtype) else relax.op.astype(x, dtype)
     if to == "bool":
-        # NaN is not zero, yet TVM's "not equal" is false for it.
+        # NaN is not zero, but TVM's "not equal" is false for it.
         zero = relax.op.astype(relax.op.equal(x, constant(0, dtype_of(x))), "int8")
         return relax.op.equal(zero, constant(0, "int8"))
     if to == "bfloat16":

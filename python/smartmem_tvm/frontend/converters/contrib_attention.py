@@ -178,7 +178,7 @@ def attend(
     softcap: float = 0,
     sink: relax.Expr | None = None,
 ) -> relax.Expr:
-    """``softmax(query @ key^T * scale + bias) @ value`` as [batch, rows, heads * size].
+    """Return ``softmax(query @ key^T * scale + bias) @ value`` as [batch, rows, heads * size].
 
     Parameters
     ----------

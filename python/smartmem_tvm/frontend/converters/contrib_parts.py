@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inputs and attributes that the converters of ONNX Runtime's operators handle; others are refused by name.
 
-Operators grow from one release to the next: a later input or attribute would be ignored silently.
+ONNX Runtime's releases add inputs and attributes: a new one would otherwise be ignored silently.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of ONNX Runtime's own domains that have no converter, and what to do about each."""
+"""Operators of ONNX Runtime's own domains without a converter, and a remedy for each."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def max_unpool(node: Node) -> relax.Expr | None:
 
 
 def space_to_depth(node: Node) -> relax.Expr | None:
-    """SpaceToDepth in the order column, row, depth; TVM's converter knows the other one."""
+    """SpaceToDepth in the order column, row, depth (CRD); TVM's converter only supports DCR."""
     if node.text("mode", "DCR") == "DCR":
         return None
     (batch, depth, height, width), size = shape_of(node.inputs[0]), node.attrs["blocksize"]

@@ -90,7 +90,7 @@ class Child:
         return content if ok else self._fail(content)
 
     def call(self, name: str, *arguments) -> Any:
-        """Have the child do ``feed``, ``run`` (answers its seconds), ``serve``, or ``finish`` (the last facts)."""
+        """Call ``feed``, ``run`` (answers its seconds), ``serve``, or ``finish`` (the last facts) in the child."""
         self.ask(name, *arguments)
         return self.answer()
 

@@ -165,7 +165,7 @@ class TvmSystem(System):
         return self.compiled.streams(self.streams)
 
     def serve(self, count: int) -> tuple[float, list[float]]:
-        """Serve requests; the arrays are on the device already."""
+        """Serve requests on arrays that are already on the device."""
         return serve(self.served.call, self._of_session, self.streams, count)
 
     def _of_session(self, session: Session) -> Callable[[], None]:

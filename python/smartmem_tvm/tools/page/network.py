@@ -27,7 +27,7 @@ def network(folder: str, manifest: Mapping, explanation: Mapping) -> dict:
         ``operators``: one for each node of the imported model, sorted by the kernel that contains it, with its
         ``fate``. ``kernels``: in the order of execution, each with the range of ``operators`` that it contains.
         ``inputs`` of both are numbers of others of their kind; ``lane`` is the column that each is drawn in.
-        ``decisions``: as the passes wrote them. ``tensors``, ``memory``: see `page.tensors`. ``facts``: figures.
+        ``decisions``: those of the passes. ``tensors``, ``memory``: see `page.tensors`. ``facts``: figures.
     """
     graphs = explanation.get("graphs") or {"before": _EMPTY, "after": _EMPTY}
     kernels = _kernels(graphs["after"], explanation, manifest)
