@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C interface: no exception leaves it.
+// The C interface, which throws no exceptions.
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
@@ -26,7 +26,7 @@ std::string& Problem() {
   return problem;
 }
 
-// One line, with the sentence of the innermost error: TVM puts what it was doing in front of it, line by line.
+// Returns the sentence of the innermost error in one line: TVM puts lines of context in front of it.
 std::string Sentence(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -77,7 +77,7 @@ int smartmem_run_set_threads(int32_t count) {
   return Guarded([&] {
     if (count < 1) TVM_FFI_THROW(ValueError) << "a CPU computes on 1 thread or more, not " << count << ".";
     setenv("TVM_NUM_THREADS", std::to_string(count).c_str(), 1);
-    constexpr int kBig = 1;  // cores
+    constexpr int kBig = 1;  // TVM's mode: the big cores
     Function::GetGlobalRequired("runtime.config_threadpool")(kBig, count);
   });
 }

@@ -20,7 +20,7 @@ using tvm::ffi::Function;
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// The folder of the library that an address is in.
+// Returns the folder of the library that contains an address.
 std::string FolderOf(const void* address) {
   Dl_info info;
   const std::string file = dladdr(address, &info) != 0 ? info.dli_fname : "";
@@ -28,7 +28,7 @@ std::string FolderOf(const void* address) {
   return slash == std::string::npos ? "." : file.substr(0, slash);
 }
 
-// What the libraries leave open is TVM's, which was perhaps opened for one program's eyes only.
+// Makes TVM's symbols global, as the libraries need them and TVM may have been opened with RTLD_LOCAL.
 void ShowRuntime() {
   for (const char* name : {"libtvm_ffi.so", "libtvm_runtime.so"}) dlopen(name, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
 }
@@ -66,12 +66,12 @@ struct Loaded {
 }  // namespace
 
 void OpenLibraries(const Manifest& manifest) {
-  // A runtime for a phone may have OpenCL of TVM's own.
+  // A runtime for a phone may include TVM's own OpenCL.
   if (manifest.device == kDLOpenCL && !Known("device_api.opencl")) OpenBeside("opencl.so", "OpenCL runs");
   if (manifest.streamed && !Known("smartmem.stream.load")) OpenBeside("stream.so", "weights are read within a budget");
-  // Sorting and random numbers; there only if a model needs it.
+  // Sorting and random numbers; present only if a model needs it.
   if (IsBeside("libtvm_runtime_extra.so")) OpenBeside("libtvm_runtime_extra.so", "kernels sort");
-  // Without it, kernels share their loops by TVM's pool. Only modules that are opened later find it.
+  // Without it, kernels use TVM's pool. Only modules opened later find it.
   const char* threads = std::getenv("SMARTMEM_THREADS");
   const bool tvms = threads != nullptr && strcasecmp(threads, "tvm") == 0;
   if (manifest.device == kDLCPU && !tvms && !Known("smartmem.threads.counts") && IsBeside("threads.so")) {
@@ -90,7 +90,7 @@ Code::Code(const std::string& path)
       }()) {}
 
 std::shared_ptr<Code> Code::Open(const std::string& path) {
-  // Never destroyed: programs may close models while they end.
+  // Never destroyed: programs may close models during their exit.
   static auto* const mutex = new std::mutex();
   static auto* const codes = new std::map<std::string, Loaded>();
   const std::unique_ptr<char, void (*)(void*)> whole(realpath(path.c_str(), nullptr), std::free);
@@ -99,7 +99,7 @@ std::shared_ptr<Code> Code::Open(const std::string& path) {
   const std::lock_guard<std::mutex> lock(*mutex);
   Loaded& known = (*codes)[name];
   if (std::shared_ptr<Code> code = known.code.lock(); code != nullptr && known.file == file) return code;
-  // Asked for a name that it knows, the system's loader may give the file of before.
+  // For a name that is already loaded, the system's loader may return the old file.
   if (known.file != File() && known.file != file) {
     TVM_FFI_THROW(RuntimeError) << name << " has changed since this process loaded it: load it in a new process, or "
                                 << "give the folder another name.";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared libraries that a model needs besides TVM's runtime, and its own.
+// Loads the shared libraries that a model needs besides TVM's runtime, and the model's own.
 #pragma once
 
 #include <sys/types.h>
@@ -12,12 +12,12 @@
 
 namespace smartmem::run {
 
-// Opens what the model calls: OpenCL's library or that of streamed weights, which lie beside this one, and throws if one
-// is not there; the pool of threads where it is there.
+// Opens the libraries beside this one that the model calls: that of OpenCL or of streamed weights, and throws if one is
+// missing; and the pool of threads if it is present.
 void OpenLibraries(const Manifest& manifest);
 
-// The code of a model. It is loaded once however often it is asked for: a library has one place where its kernels find
-// the module that they are in.
+// The code of a model, loaded once however many models use it: a library has a single variable in which its kernels
+// find their module.
 class Code {
  public:
   static std::shared_ptr<Code> Open(const std::string& path);

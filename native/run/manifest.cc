@@ -23,7 +23,7 @@ namespace json = tvm::ffi::json;
 
 constexpr int64_t kFormat = 5;
 constexpr const char* kName = "manifest.json";
-constexpr int kDeepest = 32;  // of brackets within each other: the parser calls itself for each
+constexpr int kDeepest = 32;  // nesting of brackets: the parser recurses for each
 constexpr int64_t kMost = 64 << 20;
 
 #if defined(__aarch64__)
@@ -44,7 +44,7 @@ constexpr bool kAndroid = false;
   __builtin_unreachable();
 }
 
-// A value of the file; every question about it throws where the answer is of another kind.
+// A value of the file; every accessor throws if the value has another type.
 class Value {
  public:
   Value(Any value, const std::string* folder) : value_(std::move(value)), folder_(folder) {}
@@ -107,7 +107,7 @@ class Value {
   const std::string* folder_;
 };
 
-// Whether brackets are deeper within each other than any that was written.
+// Returns whether brackets are nested deeper than in any valid file.
 bool TooDeep(const std::string& text) {
   int depth = 0;
   for (const char each : text) {
@@ -138,7 +138,7 @@ Value Parsed(const std::string& folder) {
 
 bool StartsWith(const std::string& text, std::string_view start) { return text.compare(0, start.size(), start) == 0; }
 
-// As `smartmem_tvm.narrow.storage_of`.
+// Like `smartmem_tvm.narrow.storage_of`.
 std::string KeptAs(const std::string& dtype) {
   if (dtype == "int4" || dtype == "int2") return "int8";
   if (dtype == "uint4" || dtype == "uint2") return "uint8";
@@ -193,7 +193,7 @@ void CheckMachine(const std::string& folder, const Value& all) {
   }
 }
 
-// Of the target: the device, and whether there are textures.
+// Reads from the target: the device, and whether it has textures.
 void ReadTarget(const std::string& folder, const Value& all, Manifest* manifest) {
   String problem;
   Any parsed = json::Parse(String(all["target"].Text()), &problem);

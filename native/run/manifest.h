@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is written about a compiled model beside its code.
+// The manifest: facts about a compiled model, in a file beside its code.
 #pragma once
 
 #include <tvm/ffi/dtype.h>
@@ -12,8 +12,8 @@
 namespace smartmem::run {
 
 struct TensorInfo {
-  std::string name, dtype;  // as the model states it
-  DLDataType kept;          // as kernels take it: a byte for each number of fewer than eight bits
+  std::string name, dtype;  // the model's
+  DLDataType kept;          // the type in memory: a byte for each number of fewer than eight bits
   std::vector<int64_t> shape;
   uint64_t bytes;
   int64_t ids_below;
@@ -38,10 +38,10 @@ struct Manifest {
 
 inline constexpr const char* kWeights = "weights.bin";
 
-// Throws if the folder holds no compiled model, or one that was made for another kind of machine, device or TVM.
+// Throws if the folder holds no compiled model, or one for another kind of machine, device or TVM.
 Manifest ReadManifest(const std::string& folder);
 
-// Throws if one of the files that run is not the one that the manifest is of; reads all of them.
+// Throws if a file differs from its checksum in the manifest; reads all files.
 void CheckSums(const Manifest& manifest);
 
 }  // namespace smartmem::run

@@ -21,7 +21,7 @@ using tvm::ffi::Module;
 using tvm::ffi::String;
 using tvm::runtime::Tensor;
 
-constexpr int kPooled = 2;         // TVM's allocator that keeps what it has
+constexpr int kPooled = 2;         // TVM's pooled allocator
 constexpr int kTextureScopes = 3;  // TVM numbers them like devices (transform/check_textures.py)
 
 Any Call(const Function& function, const std::vector<Any>& arguments) {
@@ -84,7 +84,7 @@ void NeedDevice(DLDevice device, const std::string& folder) {
   Any exists;
   tvm::runtime::DeviceAPI::Get(device)->GetAttr(device, tvm::runtime::kExist, &exists);
   if (exists.cast<int>() != 0) return;
-  // Our library knows more than that there is none.
+  // Our library knows why there is no device.
   const auto ask = Function::GetGlobal("smartmem.opencl.problem");
   const std::string problem = ask.has_value() ? std::string((*ask)().cast<String>()) : "";
   if (!problem.empty()) TVM_FFI_THROW(RuntimeError) << problem;
@@ -150,7 +150,7 @@ void Model::Run() {
     TVM_FFI_THROW(ValueError) << "input '" << manifest_.inputs[i].name << "' was not given: set all inputs before the "
                               << "first run.";
   }
-  results_.clear();  // what they hold may be used again
+  results_.clear();  // their memory may be reused
   outputs_.clear();
   std::vector<Tensor> results;
   Flatten(Call(main_, arguments_), &results);

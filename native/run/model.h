@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compiled model that runs: code, weights, inputs, outputs.
+// A loaded model: code, weights, inputs, outputs.
 #pragma once
 
 #include <tvm/ffi/any.h>
@@ -19,7 +19,7 @@
 
 namespace smartmem::run {
 
-// Any thread may call anything at any time; one mutex makes them wait for each other.
+// All functions are thread-safe: one mutex serializes them.
 class Model {
  public:
   Model(const std::string& folder, int device_index, bool check);
@@ -39,7 +39,7 @@ class Model {
   void NeedRun() const;
 
   Manifest manifest_;
-  std::shared_ptr<Code> code_;  // outlives what it made
+  std::shared_ptr<Code> code_;  // outlives the objects that it created
   DLDevice device_;
   std::optional<tvm::ffi::Module> machine_;
   tvm::ffi::Function main_;

@@ -53,7 +53,7 @@ void Add(const unsigned char* block, State* state) {
   for (size_t i = 0; i < 8; ++i) (*state)[i] += more[i];
 }
 
-// The rest of the data, a one, zeros, and how many bits there were.
+// Adds the rest of the data, a one, zeros, and the number of bits.
 void Finish(const unsigned char* rest, uint64_t total, State* state) {
   const size_t left = total % kBlock;
   std::vector<unsigned char> last(rest, rest + left);

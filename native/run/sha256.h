@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checksum of files (FIPS 180-4).
+// SHA-256 checksums of files (FIPS 180-4).
 #pragma once
 
 #include <string>

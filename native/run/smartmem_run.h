@@ -8,9 +8,9 @@
 //   }
 //   smartmem_run_close(model);
 //
-// Functions that return int return 0, or -1 and leave a sentence for `smartmem_run_error` of the same thread. A model
-// may be used from any thread; calls on one model wait for each other, and each model that is opened has its own memory
-// for tensors. Models of one folder share the code, and on a CPU the pages of the weights.
+// Functions that return int return 0, or -1 after an error, which `smartmem_run_error` of the same thread describes. A
+// model may be used from any thread; calls on one model are serialized, and each opened model has its own memory for
+// tensors. Models of one folder share the code, and on a CPU the pages of the weights.
 #ifndef SMARTMEM_RUN_H_
 #define SMARTMEM_RUN_H_
 
@@ -30,29 +30,29 @@ typedef struct smartmem_run_model smartmem_run_model;
 
 typedef struct {
   const char* name;      // the model's
-  const char* dtype;     // "float32", "int64", "bool", "bfloat16", ...; less than eight bits take a byte each
+  const char* dtype;     // "float32", "int64", "bool", "bfloat16", ...; types of fewer than eight bits take a byte each
   int32_t rank;          // 0 for a scalar
   const int64_t* shape;  // `rank` sizes
-  uint64_t bytes;        // of all numbers, one behind the other, the last dimension fastest
-  int64_t ids_below;     // numbers of an input of indices are below this; 0 where that is not known
-} smartmem_run_tensor;   // valid until the model is closed; that of an output, until the next run
+  uint64_t bytes;        // of all numbers, contiguous, the last dimension fastest
+  int64_t ids_below;     // exclusive upper bound of the numbers of an input of indices; 0 if unknown
+} smartmem_run_tensor;   // valid until the model is closed; an output's until the next run
 
 typedef struct {
-  int32_t device_index;  // which of the OpenCL devices
-  int32_t unchecked;     // not 0: do not read all files for their checksums, two seconds for half a gigabyte
+  int32_t device_index;  // number of the OpenCL device
+  int32_t unchecked;     // not 0: skip the check of all files' checksums, two seconds for half a gigabyte
 } smartmem_run_options;
 
-// Why the last call in this thread failed; empty if none has.
+// Why the last call in this thread failed; empty if none has failed.
 SMARTMEM_RUN_API const char* smartmem_run_error(void);
 
-// On how many threads a CPU computes, from the next run of this thread on, and for threads that have not run anything.
+// Sets the threads of a CPU, from the next run of this thread on, and for threads that have not run a model yet.
 SMARTMEM_RUN_API int smartmem_run_set_threads(int32_t count);
 SMARTMEM_RUN_API int32_t smartmem_run_threads(void);
 
 // Loads a folder; `options` may be null. `*model` is null if that fails.
 SMARTMEM_RUN_API int smartmem_run_open(const char* folder, const smartmem_run_options* options,
                                        smartmem_run_model** model);
-// Gives everything back; null is no error. No other call may be running on the model.
+// Frees a model; null is allowed. No other call may be running on the model.
 SMARTMEM_RUN_API void smartmem_run_close(smartmem_run_model* model);
 
 SMARTMEM_RUN_API const char* smartmem_run_device(const smartmem_run_model* model);  // "cpu" or "opencl"
@@ -65,10 +65,10 @@ SMARTMEM_RUN_API int32_t smartmem_run_output_count(const smartmem_run_model* mod
 SMARTMEM_RUN_API int smartmem_run_describe_output(smartmem_run_model* model, int32_t index,
                                                   smartmem_run_tensor* tensor);
 
-// Copies an input; it stays for all runs until it is set again.
+// Copies an input, which is kept for all runs until it is set again.
 SMARTMEM_RUN_API int smartmem_run_set_input(smartmem_run_model* model, const char* name, const void* data,
                                             uint64_t bytes);
-// Runs, and returns when the device is done.
+// Runs the model and returns when the device has finished.
 SMARTMEM_RUN_API int smartmem_run_run(smartmem_run_model* model);
 // Copies an output of the last run.
 SMARTMEM_RUN_API int smartmem_run_get_output(smartmem_run_model* model, const char* name, void* data, uint64_t bytes);

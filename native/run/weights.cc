@@ -20,7 +20,7 @@ using tvm::ffi::Array;
 using tvm::ffi::Function;
 using tvm::runtime::Tensor;
 
-constexpr uint64_t kAlignment = 64;  // what kernels count on
+constexpr uint64_t kAlignment = 64;  // bytes, which kernels rely on
 
 class Mapping {
  public:
@@ -29,7 +29,7 @@ class Mapping {
     struct stat facts;
     if (file >= 0 && fstat(file, &facts) == 0 && facts.st_size > 0) {
       bytes_ = static_cast<uint64_t>(facts.st_size);
-      // Writable for us alone, as Python has it: nobody writes, and pages are shared between processes.
+      // A private writable mapping, as in Python: it is never written, so processes share the pages.
       data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
     }
     if (file >= 0) close(file);
@@ -51,7 +51,7 @@ class Mapping {
   uint64_t bytes_ = 0;
 };
 
-// A tensor of what lies there; it keeps the mapping.
+// Returns a tensor of the mapped data; it keeps the mapping alive.
 class PartOfFile {
  public:
   PartOfFile(std::shared_ptr<Mapping> mapping, uint64_t offset) : mapping_(std::move(mapping)), offset_(offset) {}

@@ -10,7 +10,7 @@
 
 namespace smartmem::run {
 
-// In the order of the parameters of `main`. Throws if the file does not hold them.
+// Returns the weights in the order of the parameters of `main`. Throws if the file does not hold them.
 std::vector<tvm::runtime::Tensor> LoadWeights(const Manifest& manifest, DLDevice device);
 
 }  // namespace smartmem::run

@@ -27,7 +27,7 @@ class ViewAlloc {
   int64_t offset_;
 };
 
-// Negative if there is no such tensor, or more of it than can be counted.
+// Returns the bytes of a tensor; negative if a size is negative or the product overflows.
 int64_t BytesOf(const Shape& shape, DLDataType dtype) {
   int64_t bits = static_cast<int64_t>(dtype.bits) * dtype.lanes;
   bool overflow = false;
@@ -44,7 +44,7 @@ bool Is(const Tensor& view, const Shape& shape, DLDataType dtype) {
          std::equal(shape.begin(), shape.end(), view.shape().begin(), view.shape().end());
 }
 
-// Of a dynamic shape there would be more with each inference.
+// A limit, because a dynamic shape would add views with each inference.
 constexpr size_t kMostShapes = 16;
 
 }  // namespace
@@ -57,7 +57,7 @@ Arena::Arena(int64_t bytes) : mapped_(static_cast<size_t>(std::max<int64_t>(byte
   }
   data_ = static_cast<char*>(pages);
 #ifdef MADV_HUGEPAGE
-  // Weights are read from one end to the other, and what looks up addresses runs out of small pages.
+  // Weights are read sequentially, and small pages would exhaust the TLB.
   madvise(data_, mapped_, MADV_HUGEPAGE);
 #endif
 }

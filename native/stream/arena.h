@@ -11,10 +11,10 @@
 
 namespace smartmem::stream {
 
-// Pages of its own and none of malloc's: these go back to the system at once.
+// Its own pages instead of malloc's, so that they return to the system at once.
 class Arena {
  public:
-  explicit Arena(int64_t bytes);  // throws if the system has no room for it
+  explicit Arena(int64_t bytes);  // throws if the system has no memory for it
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -26,8 +26,8 @@ class Arena {
   char* data_;
 };
 
-// A tensor of what lies at `offset` and takes at most `room` bytes; out of `cached` if it was made before. It keeps the
-// arena as long as somebody has it. Throws if the tensor is larger.
+// Returns a tensor of the data at `offset` with at most `room` bytes, from `cached` if it exists. The tensor keeps the
+// arena alive. Throws if the tensor is larger.
 tvm::ffi::Tensor ViewOf(const std::shared_ptr<Arena>& arena, std::vector<tvm::ffi::Tensor>* cached, int64_t offset,
                         int64_t room, const tvm::ffi::Shape& shape, DLDataType dtype);
 

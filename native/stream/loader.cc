@@ -17,7 +17,7 @@ namespace {
 using tvm::ffi::Shape;
 using tvm::ffi::Tensor;
 
-// A load is given up between pieces: no longer than one takes.
+// A load can be cancelled between pieces, so within the time of one piece.
 constexpr int64_t kPiece = 4 << 20;
 
 size_t Checked(int64_t index, size_t size, const char* what) {
@@ -27,7 +27,7 @@ size_t Checked(int64_t index, size_t size, const char* what) {
   __builtin_unreachable();
 }
 
-// Signals are for threads that the program knows of.
+// Leaves signals to the program's own threads.
 void BlockSignals() {
   sigset_t all;
   sigfillset(&all);
@@ -44,7 +44,7 @@ Loader::Loader(const std::string& path, int64_t bytes) : owner_(getpid()), file_
 bool Loader::Forked() const { return getpid() != owner_; }
 
 Loader::Guard Loader::Lock() {
-  // Before locking: the mutex may have been somebody's at the fork.
+  // Before locking: another thread may have held the mutex at the fork.
   if (Forked()) {
     TVM_FFI_THROW(RuntimeError) << "a stream of weights was opened before a fork, and its loading thread is not in "
                                    "this process: open the file in the process that uses it.";
@@ -75,7 +75,7 @@ void Loader::SetPlan(Plan plan) {
   NeedNoInference();
   if (plan_) Quiet(lock);
   NeedNoInference();
-  // The old arena goes before the new one comes: there may not be room for both.
+  // The old arena is freed before the new one is allocated: there may not be memory for both.
   plan_.reset();
   tensor_views_.clear();
   weight_views_.clear();
@@ -91,14 +91,14 @@ void Loader::SetPlan(Plan plan) {
 void Loader::Begin() {
   Guard lock = Lock();
   NeedPlan();
-  if (running_) {  // an error came in the middle
+  if (running_) {  // an error ended the last inference
     Quiet(lock);
     running_ = false;
     Restart();
   }
   std::string change = file_->Change();
   if (!change.empty() || !failure_.empty()) {
-    // What was read of another file is worth nothing, and when it became another one nobody knows.
+    // Data read from a changed file is invalid, and the time of the change is unknown.
     Quiet(lock);
     Forget();
   }
@@ -116,7 +116,8 @@ void Loader::Rows(int64_t offset, int64_t count, const tvm::ffi::Tensor& ids, co
     Guard lock = Lock();
     NeedInference();
   }
-  // Without the mutex: the file stays open until the stream is closed, and who computes does not close it.
+  // Without the mutex: the file stays open until the stream is closed, which the computing thread does not do
+  // meanwhile.
   const int64_t wanted = ids.numel();
   const auto bytes = static_cast<int64_t>(tvm::ffi::GetDataSize(out));
   if (wanted == 0) return;
@@ -236,7 +237,7 @@ void Loader::Quiet(Guard& lock) {
   ++holds_;
   const bool quiet = arrived_.wait_for(lock, plan_->patience, [this] { return !busy_; });
   --holds_;
-  may_load_.notify_one();  // it goes on when the caller lets the mutex go
+  may_load_.notify_one();  // it continues when the caller releases the mutex
   if (closed_) TVM_FFI_THROW(RuntimeError) << "a stream of weights was closed in another thread: open the file anew.";
   NeedPlan();
   if (!quiet) ThrowImpatient(plan_->order[next_]);
@@ -292,7 +293,7 @@ void Loader::LoadNext(Guard& lock) {
   arrived_.notify_all();
 }
 
-// False if the load ends here: it failed, or is given up.
+// Returns false if the load ends here: it failed or was cancelled.
 bool Loader::LoadPiece(Guard& lock, size_t load, int64_t have, int64_t* got) {
   if (closed_ || holds_ > 0) return false;
   const Load& each = plan_->loads[load];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights of a model on their way from a file into an arena, by a plan, in a thread of its own beside those that
-// compute (FlexNN, section 3.4).
+// Loads the weights of a model from a file into an arena, by a plan, in a thread beside those that compute (FlexNN,
+// section 3.4).
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@
 
 namespace smartmem::stream {
 
-// Any thread may call anything at any time. One mutex guards all of it. It is never held while something is read, so
-// that whoever asks for weights that are there finds it free.
+// All functions are thread-safe; one mutex guards the state. It is never held during a read, so a request for loaded
+// weights never waits for one.
 class Loader {
  public:
   Loader(const std::string& path, int64_t bytes);
@@ -38,30 +38,30 @@ class Loader {
   tvm::ffi::Tensor TensorOf(int64_t index, const tvm::ffi::Shape& shape, DLDataType dtype);
   tvm::ffi::Tensor WeightOf(int64_t load, const tvm::ffi::Shape& shape, DLDataType dtype);
 
-  // Rows of a table in the file, which has `count` of them from `offset` on, in the place of a load of all of it:
-  // `out` gets one for each of `ids`.
+  // Reads rows of a table in the file, which has `count` of them from `offset` on, instead of loading it whole: `out`
+  // gets one row for each of `ids`.
   void Rows(int64_t offset, int64_t count, const tvm::ffi::Tensor& ids, const tvm::ffi::Tensor& out);
 
   tvm::ffi::Array<double> Timeline();
   int64_t LoadedBytes();
 
-  // Whether this is a child forked from the process that opened the file: it has no loading thread, and whatever waits
-  // for that, destructors too, would wait for ever.
+  // Whether this process was forked from the one that opened the file: it has no loading thread, and any wait for that
+  // thread, in destructors too, would never end.
   bool Forked() const;
 
  private:
   using Guard = std::unique_lock<std::mutex>;
 
-  Guard Lock();  // throws if nothing can be done any more
+  Guard Lock();  // throws if the loader is closed or forked
   void NeedPlan() const;
   void NeedInference() const;
   void NeedNoInference() const;
   [[noreturn]] void ThrowImpatient(size_t load) const;
 
-  // Waits, with the mutex let go, until nothing is being read; what is half loaded counts as not loaded.
+  // Waits, with the mutex released, until no read is running; a partial load counts as not loaded.
   void Quiet(Guard& lock);
   void Restart();  // pinned loads stay
-  void Forget();   // not even those
+  void Forget();   // drops pinned loads, too
   void Await(Guard& lock, size_t load);
 
   // In the loading thread.
@@ -80,14 +80,14 @@ class Loader {
   std::vector<std::vector<tvm::ffi::Tensor>> tensor_views_, weight_views_;
 
   bool closed_ = false;
-  bool running_ = false;    // an inference was begun and has not ended
-  int64_t inference_ = 0;   // tells a thread that has waited whether it is in the same one
-  int64_t done_ = -1;       // the last step that is
+  bool running_ = false;    // an inference has begun and not ended
+  int64_t inference_ = 0;   // lets a waiting thread detect that another inference has begun
+  int64_t done_ = -1;       // the last completed step
   std::vector<bool> loaded_;
   size_t next_ = 0;         // in the plan's order
   bool busy_ = false;       // a load is being read
-  int holds_ = 0;           // threads that wait until none is
-  std::string failure_;     // why nothing is loaded until the next inference; empty if something is
+  int holds_ = 0;           // threads that wait until no load is being read
+  std::string failure_;     // why loading has stopped until the next inference; empty if it has not
   int64_t loaded_bytes_ = 0;
   Clock::time_point last_byte_ = kNever;
   Record current_, last_;

@@ -9,7 +9,7 @@
 namespace smartmem::stream {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // what TVM's kernels are compiled for
+constexpr int64_t kAlignment = 64;  // bytes, the alignment that TVM's kernels are compiled for
 constexpr size_t kNumbers = 6;      // of a load
 
 std::string Show(const Plan& plan, size_t load) {
@@ -22,7 +22,7 @@ std::string Show(const Plan& plan, size_t load) {
   __builtin_unreachable();
 }
 
-// Whether `bytes` from `offset` lie within `all`, with no sum that could be too large.
+// Returns whether `bytes` from `offset` on lie within `all`, without a sum that could overflow.
 bool Within(int64_t offset, int64_t bytes, int64_t all) {
   return offset >= 0 && bytes >= 0 && bytes <= all && offset <= all - bytes;
 }
@@ -43,7 +43,7 @@ void CheckLoad(const Plan& plan, size_t index, int64_t file_bytes, int64_t pinne
   if (load.pinned && load.after != -1) refuse("is pinned and waits for a step");
 }
 
-// One thread loads in this order: a load behind one that waits for a step comes too late for that step.
+// One thread loads in this order: a load after one that waits for a step arrives too late for that step.
 void CheckOrder(const Plan& plan) {
   size_t last = 0;  // the load so far that waits for the latest step
   for (const size_t index : plan.order) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is loaded from where to where and when, and where tensors lie.
+// The plan: source, destination and time of each load, and the places of tensors.
 #pragma once
 
 #include <tvm/ffi/container/array.h>
@@ -15,13 +15,13 @@ namespace smartmem::stream {
 
 struct Load {
   int64_t file_offset, bytes, arena_offset;
-  int64_t after;  // the step that must be done before, -1 for none
-  int64_t step;   // the one that reads it
-  bool pinned;    // loaded once, and kept over inferences
+  int64_t after;  // the step that has to end before, -1 for none
+  int64_t step;   // the step that reads it
+  bool pinned;    // loaded once and kept for all inferences
 };
 
 struct Plan {
-  // Throws a ValueError that names the load or the tensor at fault. `loads` has six numbers for each, in Load's order.
+  // Throws a ValueError that names the wrong load or tensor. `loads` has six numbers for each load, in Load's order.
   Plan(int64_t file_bytes, int64_t arena_bytes, const tvm::ffi::Shape& offsets, const tvm::ffi::Shape& loads,
        const tvm::ffi::Array<tvm::ffi::String>& names, int64_t patience_ms);
 
@@ -30,11 +30,11 @@ struct Plan {
   std::vector<Load> loads;
   std::vector<std::string> names;  // of the layers that read the loads
   std::vector<size_t> order;       // in which they are loaded: pinned ones first
-  size_t pinned = 0;               // how many of these there are
+  size_t pinned = 0;               // number of pinned loads
   std::chrono::milliseconds patience;
 };
 
-// Steps are remembered with their times: a wrong number must not ask for all memory.
+// Steps are recorded with their times: a wrong number must not allocate all memory.
 inline constexpr int64_t kMostSteps = 1 << 24;
 
 }  // namespace smartmem::stream

@@ -10,7 +10,7 @@ namespace smartmem::stream {
 namespace {
 
 constexpr const char* kName = "stream.plan";
-constexpr int64_t kMost = 1 << 24;  // of offsets and of loads: a wrong file must not ask for all memory
+constexpr int64_t kMost = 1 << 24;  // offsets and loads: a wrong file must not allocate all memory
 
 class Reader {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan that a model was compiled with, as the file beside its weights has it.
+// Reads the plan of a compiled model from the file beside its weights.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ struct PlanFile {
   Plan plan;
 };
 
-// Reads `stream.plan` of a folder: a line with the version, one with the name and the bytes of the weights, one with the
-// bytes of the arena and the patience in ms, one with the offsets of tensors behind how many these are, one that says
-// how many loads there are, and one for each of these, its six numbers and its layer. Throws if it is none.
+// Reads `stream.plan` of a folder: a line with the version, one with the name and the bytes of the weights, one with
+// the bytes of the arena and the patience in ms, one with the number of tensors and their offsets, one with the number
+// of loads, and one for each load with its six numbers and its layer. Throws for any other file.
 PlanFile ReadPlan(const std::string& folder);
 
 }  // namespace smartmem::stream

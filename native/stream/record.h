@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When what happened in an inference.
+// Times of the events of an inference.
 #pragma once
 
 #include <tvm/ffi/container/array.h>
@@ -30,7 +30,7 @@ struct Record {
     done.clear();
   }
 
-  // Four numbers for each load, then one for each step: seconds since `begin`, not a number for what did not happen.
+  // Four numbers for each load, then one for each step: seconds since `begin`, NaN for events that did not happen.
   tvm::ffi::Array<double> Seconds() const {
     tvm::ffi::Array<double> all;
     all.reserve(static_cast<int64_t>(4 * loads.size() + done.size()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of this library; whoever calls them needs no Python.
+// Registers the functions of this library, which can be called without Python.
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/memory.h>
 #include <tvm/ffi/object.h>
@@ -43,7 +43,7 @@ WeightStream Open(const String& path, int64_t bytes) {
   return WeightStream(tvm::ffi::make_object<WeightStreamObj>(std::make_unique<Loader>(std::string(path), bytes)));
 }
 
-// With the plan that the model was compiled with.
+// Opens a stream with the plan that the model was compiled with.
 WeightStream OpenFolder(const String& folder) {
   PlanFile file = ReadPlan(std::string(folder));
   WeightStream stream = Open(file.weights, file.weight_bytes);
@@ -58,7 +58,7 @@ void SetPlan(const WeightStream& stream, int64_t arena_bytes, const Shape& offse
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  // A second copy of the library: registering a name twice would end the process.
+  // Another copy of the library is already loaded: registering a name twice would end the process.
   if (tvm::ffi::Function::GetGlobal("smartmem.stream.open").has_value()) return;
   using Stream = const WeightStream&;
   tvm::ffi::reflection::ObjectDef<WeightStreamObj>();

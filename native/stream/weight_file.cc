@@ -35,7 +35,7 @@ bool SameFile(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// Why a file that was just opened cannot hold the weights; empty if it can.
+// Returns why an opened file cannot hold the weights; empty if it can.
 std::string Unfit(int descriptor, int64_t bytes, struct stat* found) {
   if (fstat(descriptor, found) != 0) return Reason(errno);
   if (!S_ISREG(found->st_mode)) return "it is no regular file";
@@ -46,7 +46,7 @@ std::string Unfit(int descriptor, int64_t bytes, struct stat* found) {
 }  // namespace
 
 WeightFile::WeightFile(const std::string& path, int64_t bytes) : path_(Absolute(path)) {
-  // Without waiting for a writer, should the path be that of a pipe.
+  // O_NONBLOCK: does not wait for a writer if the path is a pipe.
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     TVM_FFI_THROW(RuntimeError) << "the weights " << path_ << " cannot be opened (" << Reason(errno)
@@ -72,7 +72,7 @@ std::string WeightFile::Change() const {
   }
   const std::string changed = file + " were changed while they were open";
   if (now.st_size != opened_.st_size || !SameTime(now, opened_)) return changed + remedy;
-  // What is open stays readable when its name is gone; but then no other process finds the weights.
+  // An open file stays readable after its name is deleted, but other processes would not find the weights.
   if (stat(path_.c_str(), &now) != 0) {
     const int error = errno;
     if (error != ENOENT && error != ENOTDIR) return file + " cannot be found (" + Reason(error) + ")" + remedy;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of a model's weights: opened once, read piece by piece, and asked whether it is still what was opened.
+// The file of a model's weights: opened once, read in pieces, and checked for changes since it was opened.
 #pragma once
 
 #include <sys/stat.h>
@@ -12,7 +12,7 @@ namespace smartmem::stream {
 
 class WeightFile {
  public:
-  // Throws if there is no readable file of this size.
+  // Throws if the path has no readable file of this size.
   WeightFile(const std::string& path, int64_t bytes);
   ~WeightFile();
   WeightFile(const WeightFile&) = delete;
@@ -20,17 +20,17 @@ class WeightFile {
 
   const std::string& path() const { return path_; }
 
-  // What has happened to the file since it was opened and what to do, in one sentence; empty if nothing has.
+  // Returns a sentence on how the file has changed since it was opened, with a remedy; empty if it has not.
   std::string Change() const;
 
-  // As pread, but begun anew after a signal: how many bytes it got, 0 at the end of the file, negative for an error.
+  // Like pread, but repeated after a signal: returns the bytes read, 0 at the end of the file, negative for an error.
   ssize_t Read(char* to, int64_t bytes, int64_t offset) const;
 
-  // Reads until it has them all; fewer if the file ends or fails there.
+  // Reads until all bytes are there; returns fewer if the file ends or fails.
   int64_t ReadAll(char* to, int64_t bytes, int64_t offset) const;
 
  private:
-  std::string path_;  // absolute: the folder that the process is in may change
+  std::string path_;  // absolute: the working directory may change
   int descriptor_;
   struct stat opened_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels call for their parallel loops, in the place of TVM's function: modules that are opened after this library
-// find it under that name.
+// Replaces TVM's function for the parallel loops of kernels: modules opened after this library find ours under its
+// name.
 #include <pthread.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
@@ -18,7 +18,7 @@
 
 #include "pool.h"
 
-// Of TVM's runtime, which exports them and has no header for them in its wheel.
+// Exported by TVM's runtime; its wheel has no header for them.
 namespace tvm::runtime::threading {
 int NumThreads();
 int MaxConcurrency();
@@ -27,14 +27,14 @@ int MaxConcurrency();
 namespace smartmem::threads {
 namespace {
 
-// A loop of less work than this is done by the calling thread alone: to share it takes as long.
+// The calling thread runs a shorter loop alone: sharing it would take as long.
 constexpr auto kWorthSharing = std::chrono::microseconds(10);
 
-std::atomic<int> forks{0};         // of this process, on the way from its first ancestor that opened the library
+std::atomic<int> forks{0};         // forks between the process that opened the library and this one
 std::atomic<int64_t> launched{0};  // loops
-std::atomic<int64_t> alone{0};     // of these, by one thread
+std::atomic<int64_t> alone{0};     // loops run by one thread
 
-// How long loops take one thread, by their functions; of two that fall together one is forgotten.
+// Times of loops on one thread, by their functions; of two functions with the same hash only one is kept.
 class Work {
  public:
   bool IsSmall(FTVMParallelLambda function) const {
@@ -44,7 +44,8 @@ class Work {
 
   void Took(FTVMParallelLambda function, Clock::duration time) {
     Entry& entry = entries_[Place(function)];
-    // Whoever is put to sleep in between takes a slice longer, which is not the loop's; that of another size is.
+    // Limited growth: a thread that was preempted measures a time slice too much, while a loop of a larger size really
+    // takes longer and grows step by step.
     const bool known = entry.function == function;
     entry = {function, known ? std::min(time, 2 * entry.time + std::chrono::nanoseconds(100)) : time};
   }
@@ -62,11 +63,11 @@ class Work {
   std::array<Entry, 1024> entries_{};
 };
 
-// What a thread that runs kernels has.
+// State of a thread that runs kernels.
 struct Mine {
   std::unique_ptr<Pool> pool;
   int forked = forks.load();
-  bool running = false;  // a loop within a loop
+  bool running = false;  // detects nested loops
   Work work;
 
   ~Mine() { Leave(); }
@@ -83,7 +84,7 @@ struct Mine {
   void Leave() {
     if (pool && forked != forks.load()) {
       pool->Abandon();
-      pool.release();  // nothing of it may be touched: a worker may have held its lock
+      pool.release();  // leaked: a worker may have held its lock at the fork
     }
     pool.reset();
   }
@@ -91,7 +92,7 @@ struct Mine {
 
 thread_local Mine mine;
 
-// The loop by this thread alone; in one part, if the kernel does not ask for a number of them.
+// Runs the loop on this thread alone, as one task if the kernel does not state a number of tasks.
 int Alone(FTVMParallelLambda function, void* data, int tasks) {
   alone.fetch_add(1, std::memory_order_relaxed);
   TVMParallelGroupEnv env{nullptr, std::max(tasks, 1)};
@@ -103,7 +104,7 @@ int Alone(FTVMParallelLambda function, void* data, int tasks) {
 
 int Launch(FTVMParallelLambda function, void* data, int tasks) {
   launched.fetch_add(1, std::memory_order_relaxed);
-  if (Pool::IsWorker() || mine.running) return Alone(function, data, tasks);  // a loop within a loop
+  if (Pool::IsWorker() || mine.running) return Alone(function, data, tasks);  // a nested loop
   const int threads = tvm::runtime::threading::MaxConcurrency() == 1 ? 1 : tvm::runtime::threading::NumThreads();
   const auto start = Clock::now();
   if (threads == 1 || tasks > threads || mine.work.IsSmall(function)) {
@@ -130,7 +131,7 @@ int Barrier(int, TVMParallelGroupEnv*) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  // A second copy of the library.
+  // Another copy of the library is already loaded.
   if (tvm::ffi::Function::GetGlobal("smartmem.threads.counts").has_value()) return;
   tvm::ffi::reflection::GlobalDef().def("smartmem.threads.counts", [] {
     return tvm::ffi::Array<int64_t>{launched.load(), alone.load(), Pool::Workers()};

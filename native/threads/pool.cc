@@ -14,14 +14,14 @@
 namespace smartmem::threads {
 namespace {
 
-// A worker looks for the next loop so long before it sleeps: kernels of one inference are less far apart, and to wake it
-// takes the system 5 us and more. Where other processes want its core it looks for a shorter time: what it spends on
-// looking, it lacks when there is work.
+// A worker spins for this long for the next loop before it sleeps: the kernels of an inference are closer together, and
+// waking a thread takes the system 5 us and more. If other processes compete for its core, it spins for a shorter time:
+// the scheduler charges the time of spinning, which the worker then lacks for work.
 constexpr Clock::duration kLookingMost = std::chrono::microseconds(1000), kLookingLeast = std::chrono::microseconds(20);
-constexpr auto kInterrupted = std::chrono::microseconds(100);  // between two looks: something else has run
-// The calling thread looks so long whether the others are done: beyond that one of them sleeps.
+constexpr auto kInterrupted = std::chrono::microseconds(100);  // a longer gap on the clock: another thread ran
+// The calling thread spins for this long for the others: after it, one of them has probably been preempted.
 constexpr auto kWaiting = std::chrono::microseconds(50);
-constexpr int kLooks = 32;  // between two looks at the clock
+constexpr int kLooks = 32;  // checks between two reads of the clock
 
 void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -33,7 +33,8 @@ void Pause() {
 #endif
 }
 
-// Look again and again, for so long at most; whether it came true. `interrupted`: something else ran meanwhile.
+// Spins until `done` holds, for at most `most`; returns whether it does. Sets `interrupted` if another thread ran on
+// the core.
 template <typename Condition>
 bool Spin(Clock::duration most, Condition done, bool* interrupted) {
   auto now = Clock::now();
@@ -83,7 +84,7 @@ std::string Pool::Run(const Job& job, Clock::duration* first) {
   job_ = job;
   error_.clear();
   left_.store(job.env.num_task, std::memory_order_relaxed);
-  // What is no task of this loop is taken.
+  // Mark the places beyond this loop's tasks as taken.
   for (int task = job.env.num_task; task < most_; ++task) {
     taken_[task].turn.store(turn, std::memory_order_relaxed);
   }
@@ -96,17 +97,17 @@ std::string Pool::Run(const Job& job, Clock::duration* first) {
   return error_;
 }
 
-// Those of so many tasks that nobody has begun, a thread's own first: what it touched before is in its cache.
+// Takes tasks that no thread has begun, from `first` on: a thread's own task comes first, as its data is in its cache.
 void Pool::Tasks(int first, int count, uint32_t turn) {
   for (int step = 0; step < count; ++step) {
     Take((first + step) % most_, turn);
   }
 }
 
-// Do a task that nobody has begun. Whoever comes late, with an older turn, finds a newer one and takes nothing.
+// Runs a task that no thread has begun. A late thread with an older turn finds a newer one and takes nothing.
 bool Pool::Take(int task, uint32_t turn) {
   uint32_t before = turn - 1;
-  if (taken_[task].turn.load(std::memory_order_relaxed) != before) return false;  // leaves its line of cache where it is
+  if (taken_[task].turn.load(std::memory_order_relaxed) != before) return false;  // keeps the cache line shared
   if (!taken_[task].turn.compare_exchange_strong(before, turn, std::memory_order_acq_rel)) return false;
   Do(task);
   return true;

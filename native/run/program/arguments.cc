@@ -35,7 +35,7 @@ int64_t Number(const std::string& option, const std::string& text, int64_t least
 }
 
 void AddInput(const std::string& text, Arguments* found) {
-  // A name may contain a sign of equality, a file as well: the shortest name counts.
+  // A name and a file may both contain a sign of equality: the first one ends the name.
   const size_t sign = text.find('=');
   if (sign == std::string::npos || sign == 0 || sign + 1 == text.size()) {
     throw Mistake("--input " + text + " must be a name, a sign of equality and a file, as in --input x=x.npy.");

@@ -14,7 +14,7 @@ struct Float {
 
 constexpr Float kFloats[] = {{"float16", 5, 10}, {"bfloat16", 8, 7}, {"float32", 8, 23}, {"float64", 11, 52}};
 
-// A float by its bits, so that none of these types has to be known to the compiler.
+// Makes a float from its bits, so that the compiler need not support these types.
 uint64_t RandomFloat(const Float& type, uint64_t drawn) {
   const uint64_t bias = (uint64_t{1} << (type.exponent - 1)) - 1;
   const uint64_t exponent = bias - 1 - (drawn >> 60 & 3);
@@ -42,7 +42,7 @@ std::vector<char> RandomNumbers(const smartmem_run_tensor& input, std::mt19937_6
   for (size_t at = 0; at + width <= data.size(); at += width) {
     const uint64_t drawn = (*random)();
     const uint64_t bits = type != nullptr ? RandomFloat(*type, drawn) : drawn % static_cast<uint64_t>(input.ids_below);
-    std::memcpy(&data[at], &bits, width);  // both kinds of CPU have the low byte first
+    std::memcpy(&data[at], &bits, width);  // x86 and Arm are little-endian
   }
   return data;
 }

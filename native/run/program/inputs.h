@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers for inputs that no file was given for.
+// Random numbers for inputs without a file.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace smartmem::run {
 
-// Floats between 1/16 and 1, half of them negative; integers below what the model says, where it says something, and
-// otherwise 0, as of all other types. The same for the same seed on every machine.
+// Floats between 1/16 and 1, half of them negative; integers below the model's bound if it has one, otherwise 0; 0 for
+// all other types. A seed gives the same numbers on every machine.
 std::vector<char> RandomNumbers(const smartmem_run_tensor& input, std::mt19937_64* random);
 
 }  // namespace smartmem::run

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a series of times comes to.
+// Statistics of a series of times.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ struct Latency {
   double min, p50, p90, p99, max, mean;
 };
 
-// Between the two nearest values, as numpy.percentile has it; `sorted` has one at least.
+// Interpolates between the two nearest values, like numpy.percentile; `sorted` has at least one.
 inline double Percentile(const std::vector<double>& sorted, double share) {
   const double place = share * static_cast<double>(sorted.size() - 1);
   const size_t low = static_cast<size_t>(place), high = std::min(low + 1, sorted.size() - 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// smartmem_run: loads a compiled model, runs it, and says how long that takes.
+// smartmem_run: loads a compiled model, runs it, and reports the time.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,7 +79,7 @@ void SetInputs(const Arguments& arguments, smartmem_run_model* model) {
   }
 }
 
-// A name of a file for the name of an output, which may be a path of a framework's modules.
+// Returns a file name for an output, whose name may be a path of a framework's modules.
 std::string FileName(const std::string& name, int32_t index, std::set<std::string>* taken) {
   std::string file;
   for (const char each : name) {
@@ -118,7 +118,7 @@ void MakeFolder(const std::string& folder) {
 }
 
 double PeakMegabytes() {
-  // Not getrusage, which counts what started this program, too.
+  // Not getrusage, which also counts the program that started this one.
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.compare(0, 6, "VmHWM:") == 0) return std::strtod(line.c_str() + 6, nullptr) * 1024 / 1e6;
@@ -126,7 +126,7 @@ double PeakMegabytes() {
   return 0;
 }
 
-// TVM's own default is half the logical CPUs, which is wrong where cores have one thread each.
+// TVM's default is half of the logical CPUs, which is wrong for cores with one thread each.
 void SetThreads(int32_t wanted) {
   if (wanted == 0 && std::getenv("TVM_NUM_THREADS") != nullptr) return;
   const auto cores = static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
@@ -150,7 +150,7 @@ Report Run(const Arguments& arguments) {
           Summed(times),     outputs};
 }
 
-// A model for another CPU of the same kind ends here, and the system would not say why.
+// A model for another CPU of the same kind ends here; the system itself would not report the reason.
 void OnIllegalInstruction(int) {
   constexpr char kText[] =
       "smartmem_run: error: the model has instructions that this CPU lacks: compile it for this CPU, "

@@ -27,7 +27,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 std::vector<int64_t> ShapeOf(const smartmem_run_tensor& tensor) { return {tensor.shape, tensor.shape + tensor.rank}; }
 
-// Kind and bytes of a number as numpy writes them; types that numpy does not know are bytes to it.
+// Returns numpy's code of a type: kind and bytes. Types that numpy lacks are raw bytes.
 std::string CodeOf(const std::string& dtype) {
   static const auto* codes = new std::map<std::string, std::string>{
       {"bool", "b1"},   {"int8", "i1"},    {"int16", "i2"},   {"int32", "i4"},   {"int64", "i8"},   {"uint8", "u1"},
@@ -38,7 +38,7 @@ std::string CodeOf(const std::string& dtype) {
   return found == codes->end() ? "V1" : found->second;
 }
 
-// Whether numbers of this code are of this type. Those of fewer than eight bits may also come as bytes.
+// Returns whether a code fits a type. Types of fewer than eight bits may also be stored as bytes.
 bool Fits(const std::string& code, const std::string& dtype) {
   const std::string kind = code.substr(1), wanted = CodeOf(dtype);
   if (wanted == "V1") return kind == "V1" || kind == (dtype.compare(0, 3, "int") == 0 ? "i1" : "u1");

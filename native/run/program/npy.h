@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of one array: numpy's format, versions 1 to 3, and numbers alone.
+// Files of one array: numpy's format, versions 1 to 3, or raw numbers.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace smartmem::run {
 
-// The bytes that an input takes; a file that does not end in .npy has nothing else in it. Throws a `Mistake` if there
-// is no such file, or one of another type, shape or size.
+// Reads the bytes of an input; a file whose name does not end in .npy holds only those. Throws a `Mistake` if the file
+// is missing or has another type, shape or size.
 std::vector<char> ReadArray(const std::string& path, const smartmem_run_tensor& input);
 
-// Writes a .npy file, to another name first. Throws a `Mistake` if it cannot.
+// Writes a .npy file, first under a temporary name. Throws a `Mistake` if that fails.
 void WriteArray(const std::string& path, const smartmem_run_tensor& output, const std::vector<char>& data);
 
 }  // namespace smartmem::run

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 constexpr size_t kMostDimensions = 64;
 
-// Reads a dictionary of Python's as far as numpy writes them.
+// Parses the subset of Python's dictionaries that numpy writes.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program prints.
+// Prints the program's report.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace smartmem::run {
 
 struct OutputReport {
-  std::string name, dtype, file;  // no file if it was not asked for
+  std::string name, dtype, file;  // empty file if no output folder was given
   std::vector<int64_t> shape;
 };
 

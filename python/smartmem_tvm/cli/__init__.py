@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``smartmem`` command: one file per sub-command, and here what they share.
+"""The ``smartmem`` command: its parser and its exit codes; each sub-command has its own file.
 
 A command module has ``NAME``, ``HELP``, ``EXAMPLE``, ``add_arguments(parser)`` and ``execute(args) -> Result``.
-Commands import TVM inside `execute`, so that ``smartmem --help`` answers at once and ``smartmem doctor`` works
-where TVM does not.
+Commands import TVM inside `execute`, so that ``smartmem --help`` answers at once and ``smartmem doctor`` works even if
+TVM cannot be imported.
 
-Exit codes: 0 as asked, 1 a check said no (``verify`` out of tolerance, ``doctor`` found a problem), 2 bad usage,
-bad input or an unexpected error, 130 interrupted, 141 the reader of the output went away.
+Exit codes: 0 success, 1 a check failed (``verify`` out of tolerance, ``doctor`` found a problem), 2 bad usage, bad
+input or an unexpected error, 130 interrupted, 141 the reader of the output closed the pipe.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     measure,
     doctor,
 )
-_MAY_BE_EMPTY = ("--profiles", "--records")  # none, as with the variables that they replace
+_MAY_BE_EMPTY = ("--profiles", "--records")  # an empty value means none, as in their environment variables
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -95,7 +95,7 @@ first steps:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line; imports nothing heavy."""
+    """Return the parser of the whole command line, without slow imports."""
     raw = argparse.RawDescriptionHelpFormatter
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
@@ -126,7 +126,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-_COLLECT_AFTER = 20_000  # objects more than there were
+_COLLECT_AFTER = 20_000  # newly allocated objects before a garbage collection
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> int:
         print("smartmem: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit: give it somewhere to go.
+        # Python flushes stdout once more at exit: redirect it to a valid file.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return PIPE_CLOSED
     except Exception as error:
@@ -159,7 +159,7 @@ def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
     args.refuse(args)
     if args.needs_tvm and version_problem() is not None:
         raise UserError(version_problem())
-    # What passes make is gone when nobody holds it; Python looks for what holds itself, each time at more.
+    # Reference counts free the results of passes; a search for cycles would only visit more objects each time.
     gc.set_threshold(_COLLECT_AFTER)
     with session(show_warnings=args.traceback):
         result = args.execute(args)
@@ -170,7 +170,7 @@ def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
 
 
 def _check_none_empty(argv: list[str]) -> None:
-    """Refuse arguments that are empty, as those from a variable of the shell that is not set."""
+    """Refuse empty arguments, which come from unset variables of the shell."""
     for number, each in enumerate(map(str, argv)):
         before = str(argv[number - 1]) if number else ""
         name = each.removesuffix("=") if each.startswith("-") else before if before.startswith("-") else "An argument"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem accesses``: memory accesses and cache misses of a network, from its kernels' index expressions."""
+"""``smartmem accesses``: count memory accesses and cache misses of a network from its kernels' index expressions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = {
     "lines from the second level, M": lambda each: each["l1_misses"],
     "lines from memory, M": lambda each: each["l2_misses"],
 }
-"""What is shown of a side: title, and the figure from the counts of `Accesses`."""
+"""The figures shown for each side: title, and the function of the counts of `Accesses`."""
 _KERNELS = ("kernel", "launches", "lines, M", "from memory, M")
 
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Schedule the graph in every way that is compared, and count."""
+    """Schedule the graph in every compared way, and count."""
     from ..analysis.network_access import network_accesses
     from ..deploy.schedules import sides
     from ..deploy.textures import staged
@@ -58,7 +58,7 @@ def execute(args: argparse.Namespace) -> Result:
         raise UserError(f"target '{args.target}' has no caches in smartmem_tvm.tables.targets; use adreno-740, say.")
     chosen = replace(options(args), schedule=True)
     model = read_model(args)
-    ours = import_model(args, model)  # first: what is refused here, TVM's importer may hang on
+    ours = import_model(args, model)  # first: TVM's importer may hang on a model that is refused here
     found, known = {}, {}
     for name, side in sides(target, chosen).items():
         imported = import_baseline(args, model) if side.baseline else ours

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers on the command line, for argparse: what is none of its kind is refused with its text."""
+"""Types of numbers on the command line for argparse; errors quote the text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..errors import UserError
 from ..memory_size import memory_bytes
 
 _LONGEST = 1e6  # seconds
-_SEEDS = 2**31  # of TVM's generators
+_SEEDS = 2**31  # bound of the seeds of TVM's generators
 
 
 def positive(text: str) -> int:
-    """A count of at least one."""
+    """Return a count of at least one."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
@@ -21,7 +21,7 @@ def positive(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time limit; clocks and sockets know no infinite one."""
+    """Return a time limit in seconds; clocks and sockets support no infinite one."""
     value = float(text)
     if not 0 < value <= _LONGEST:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds between 0 and {_LONGEST:g}")
@@ -29,7 +29,7 @@ def seconds(text: str) -> float:
 
 
 def memory(text: str) -> int:
-    """Bytes of a size such as ``100MB`` or ``64MiB``."""
+    """Return the bytes of a size like ``100MB`` or ``64MiB``."""
     try:
         return memory_bytes(text)
     except UserError as error:
@@ -37,7 +37,7 @@ def memory(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """Of random numbers."""
+    """Return a seed of random numbers."""
     value = int(text)
     if not 0 <= value < _SEEDS:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to {_SEEDS - 1}")
@@ -45,7 +45,7 @@ def seed(text: str) -> int:
 
 
 def tolerance(text: str) -> float:
-    """A finite error that is allowed."""
+    """Return a finite tolerance."""
     value = float(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number from 0 up")

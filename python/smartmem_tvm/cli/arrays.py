@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays by name, as files."""
+"""Write arrays by name to files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """``numpy.savez`` that takes any name: an output called "file" would be its own argument there."""
+    """Save arrays like ``numpy.savez``, under any name: an output named "file" would clash with its argument."""
     import numpy as np
 
     with zipfile.ZipFile(path, "w") as archive:

@@ -118,7 +118,7 @@ def _count(text: str) -> int:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Measure one model after the other; write each result as soon as it is there."""
+    """Measure one model after the other; write each result when it is complete."""
     from ..tools.bench.columns import csv_text, one_line
     from ..tools.bench.plot import draw
     from ..tools.bench.results import Results, failures, write
@@ -145,7 +145,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _networks(args: argparse.Namespace) -> list[Network]:
-    """What to measure, in order; `UserError` if that is nothing, or a name is not in the suite."""
+    """Return the networks to measure, in order; `UserError` if there is none, or a name is not in the suite."""
     from ..tools.bench.plan import Network, networks_of
 
     if args.suite is not None:
@@ -187,7 +187,7 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 
 def _refuse_together(args: argparse.Namespace) -> None:
-    """`UserError` if one option makes nothing of another."""
+    """Raise `UserError` if one option has no effect with another."""
     if args.requests is None and args.streams is not None:
         raise UserError("--streams says how many requests there are at a time; give --requests too.")
     if args.requests is None:
@@ -212,15 +212,15 @@ def _effort(args: argparse.Namespace, on_device: bool) -> RunEffort | RequestEff
 
     if args.requests is not None:
         return RequestEffort(args.requests, args.streams or 1, args.batch or 1)
-    # A GPU's systems keep no threads of the CPU spinning, and are through with many runs soon.
+    # Systems on a GPU leave no CPU threads spinning, and many runs take little time.
     limits = {"most": 100, "pause": 0.0} if on_device else {}
     return RunEffort(args.budget if args.budget is not None else _BUDGET, settle=args.settle or 0, **limits)
 
 
 def _given(file: str | None, remedy: str) -> Path | None:
-    """A file that the user names; results say nothing of what a machine happens to have in its default one.
+    """Return a file that the user names; a machine's default file must not influence results.
 
-    `UserError` if there is no such file.
+    Raise `UserError` if the file does not exist.
     """
     if file and not Path(file).is_file():
         raise UserError(f"File {file} does not exist; `smartmem {remedy} {file}` makes it.")
@@ -228,7 +228,7 @@ def _given(file: str | None, remedy: str) -> Path | None:
 
 
 def _print_table(console: Console, title: str, titles: Sequence[str], models: Sequence[Sequence[tuple]]) -> None:
-    """One table; one for each model, under its name, where names and figures beside each other are too wide."""
+    """Print one table, or one for each model under its name if one table would be too wide."""
     numbers = range(2, len(titles))
     lines = [line for each in models for line in each]
     together = table(title, titles, lines, numbers=numbers, whole=range(len(titles)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem compile``: an ONNX file in, a folder that ``smartmem run`` loads out."""
+"""``smartmem compile``: compile an ONNX file into a folder that ``smartmem run`` loads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ each weight is, which kernels are tuned, how to link, versions, checksums) and e
 operator). It appears complete or not at all."""
 
 
-# What to do with code for this machine, and for another.
+# The next step with code for this machine, and for another one.
 _NEXT = ("Run it with: smartmem run {}", "Load {}/lib.so on the device, over TVM RPC.")
 
 
@@ -57,7 +57,7 @@ def execute(args: argparse.Namespace) -> Result:
     limits = id_limits(model.proto)
     values = {name: array.tolist() for name, array in model.values.items()}
     mod = import_model(args, model)
-    del model  # and with it the weights that the module has in another form
+    del model  # frees its weights, which the module holds in another form
     before = record_graph(mod)
     compiled = compile_model(args, mod)
     cost, inside = graph_cost(compiled.graph), constant_bytes(compiled.graph)
@@ -95,7 +95,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _opencl(compiled: Compiled) -> dict | None:
-    """What was found when the OpenCL kernels were checked; None for other targets."""
+    """Return the findings of the check of OpenCL kernels; None for other targets."""
     from ..analysis.texel_reads import summed
 
     if not compiled.texel_reads:

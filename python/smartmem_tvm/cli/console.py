@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print: a result on stdout, as tables, sentences or JSON; everything else on stderr."""
+"""Print results of commands on stdout, as tables, sentences or JSON, and everything else on stderr."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_WIDTH = 120  # columns where there is no terminal to ask
+_WIDTH = 120  # columns without a terminal
 _WIDEST = 10_000  # columns of any table
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command found.
+    """The result of a command.
 
     Attributes
     ----------
     data : dict
-        What ``--json`` prints.
+        The data that ``--json`` prints.
     render : callable
-        Prints the same for people.
+        Prints the same data as text for people.
     exit_code : int
-        Of the process.
+        The exit code of the process.
     follow : callable or None
-        What goes on after that is printed, as a server does.
+        Called after the result is printed, to run a server for example.
     """
 
     data: dict[str, Any]
@@ -45,7 +45,7 @@ class Result:
 
 
 def emit(result: Result, as_json: bool) -> None:
-    """Print a result on stdout, and make sure it got there."""
+    """Print a result on stdout and flush it."""
     if as_json:
         print(json.dumps(plain(result.data), indent=2, allow_nan=False))
     else:
@@ -58,10 +58,10 @@ def _console() -> Console:
 
     class PipeConsole(Console):
         def on_broken_pipe(self) -> None:
-            raise  # to `main`; rich would end the process here
+            raise  # handled by `main`; rich would end the process here
 
         def print(self, *objects, **options) -> None:
-            # A sentence is not broken, so that a command in it can be copied; tables fit the width, if they can.
+            # Sentences are not wrapped, so that a command in one can be copied; tables fit the width if possible.
             sentence = all(isinstance(each, str) for each in objects)
             usual = self.width
             self.width = max([usual, *(least_width(self, each) for each in objects)])
@@ -70,12 +70,12 @@ def _console() -> Console:
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
 
-    # Operator names contain square brackets, which are markup to rich.
+    # Operator names contain square brackets, which rich reads as markup.
     return PipeConsole(width=width, markup=False, highlight=False, emoji=False)
 
 
 def least_width(console: Console, shown: Any) -> int:
-    """Columns of the terminal that a table takes at least, as some of its columns are not to be broken."""
+    """Return the least width of a table in characters, as some of its columns must not be wrapped."""
     from rich.table import Table
 
     if not isinstance(shown, Table) or not any(column.width for column in shown.columns):
@@ -90,14 +90,14 @@ def table(
     numbers: Iterable[int] = (),
     whole: Iterable[int] = (),
 ) -> Table:
-    """A table in which nothing is cut off.
+    """Return a table without truncated cells.
 
     Parameters
     ----------
     numbers
-        Columns that are aligned to the right.
+        Columns aligned to the right.
     whole
-        Columns that are as wide as their longest word: the table is wider than the terminal if it must be.
+        Columns as wide as their longest word, even if the table becomes wider than the terminal.
     """
     from rich import box
     from rich.cells import cell_len
@@ -115,17 +115,17 @@ def table(
 
 
 def megabytes(count: int | None) -> str:
-    """Bytes as megabytes; 0 of what there is not."""
+    """Return bytes as text in megabytes; None counts as 0."""
     return f"{(count or 0) / 1e6:.3g} MB"
 
 
 def peak_text(data: Mapping[str, Any]) -> str:
-    """The peak of memory in `data`, for a sentence."""
+    """Return the peak of memory in `data` as a phrase."""
     return f"peak memory {data['peak_mb'] / 1e3:.1f} GB"
 
 
 def tuning_text(report: Mapping | None) -> str:
-    """A report of `deploy.tuned.tuning_report` in sentences, one to a line; None is one of a folder without any."""
+    """Return a report of `deploy.tuned.tuning_report` in sentences, one a line; a folder may have none (None)."""
     return "\n".join(_sentences(report)) if report is not None else "Whether kernels are tuned is not on record."
 
 
@@ -148,7 +148,7 @@ def _sentences(report: Mapping) -> Iterator[str]:
 
 
 def decisions_text(decisions: Mapping | None) -> str:
-    """The decisions of a tuned kernel, those of one kind together; None is a schedule of TVM's."""
+    """Return the decisions of a tuned kernel as text, grouped by kind; None means a schedule of TVM's."""
     if decisions is None:
         return "a schedule of TVM's"
     kinds: dict[str, list[str]] = {}
@@ -160,7 +160,7 @@ def decisions_text(decisions: Mapping | None) -> str:
 
 @contextlib.contextmanager
 def step(label: str) -> Iterator[None]:
-    """Show what is being done and for how long, on stderr, if that is a terminal."""
+    """Show the current step and its duration on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -168,7 +168,7 @@ def step(label: str) -> Iterator[None]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    # stdout leads to stderr already while a command works, and must not be caught a second time.
+    # stdout is already redirected to stderr while a command runs, and must not be redirected again.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
         progress.add_task(label)
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem devices``: what the devices of a tracker are, or this machine's."""
+"""``smartmem devices``: list the devices of a tracker or of this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Ask the tracker and its free devices, or this machine's drivers."""
+    """Query the tracker and its free devices, or this machine's drivers."""
     return _of_tracker(args.tracker) if args.tracker else _here()
 
 

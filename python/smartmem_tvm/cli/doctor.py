@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem doctor``: what works on this machine, and the command that mends what does not."""
+"""``smartmem doctor``: check this machine, and name the command that repairs each problem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ The exit code is 1 if something that every command needs is missing or wrong."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command: none of its own."""
+    """Add the arguments of this command, which has none."""
 
 
 def execute(args: argparse.Namespace) -> Result:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who measures kernels for `smartmem tune` and `smartmem profile`: this machine, or the devices of a tracker."""
+"""Executors that measure kernels for `smartmem tune` and `smartmem profile`: this machine or a tracker's devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..executor.devices import Executor
 
-# What jobs are functions of: workers import it before their first one.
+# Modules with the functions of jobs: workers import them before their first job.
 _IMPORTS = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in ("deploy.profile", "tune.measure_candidates"))
 
 
@@ -33,7 +33,7 @@ def add_tracker(parser: argparse.ArgumentParser) -> None:
 
 
 def check_tracker(args: argparse.Namespace) -> None:
-    """Refuse a tracker without a key, or the reverse.
+    """Refuse a tracker without a key, or a key without a tracker.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def check_tracker(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def tuning_executor(args: argparse.Namespace, target: Target, cores: Collection[int]) -> Iterator[Executor]:
-    """Who measures candidates and finalists, on so many cores of this machine or where the arguments say."""
+    """Yield the executor of candidates and finalists, on these cores of this machine or on the tracker's devices."""
     from ..runtime.device import describe
     from ..target import device_of, is_gpu
     from ..tune.host import cpu_name, memory_bytes, set_threads, usable_cores
@@ -62,7 +62,7 @@ def tuning_executor(args: argparse.Namespace, target: Target, cores: Collection[
     gpu = is_gpu(target)
     threads = set_threads(args.threads or (usable_cores(cores) if cores else None))
     facts = describe(device_of(target)) if gpu else {"name": cpu_name(), "driver": ""}
-    # A kernel cannot take the memory of this machine on a GPU, whose driver maps more than there is.
+    # No limit for a GPU: its kernels take none of this machine's memory, and its driver maps more than there is.
     confines = {"cores": cores, "memory": None if gpu else memory_bytes() // 2, "gpu": gpu}
     with _local(target, facts["name"], facts["driver"], threads, **confines) as executor:
         yield executor
@@ -70,7 +70,7 @@ def tuning_executor(args: argparse.Namespace, target: Target, cores: Collection[
 
 @contextlib.contextmanager
 def profiling_executor(args: argparse.Namespace) -> Iterator[Executor]:
-    """Who measures the questions of passes, where the arguments say."""
+    """Yield the executor that measures for passes, here or on the tracker's devices."""
     from ..deploy.profile import device_name, measured_target
     from ..target import parse_target
     from ..tune.host import cpu_name, set_threads

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem export``: a compiled model with all that runs it on a machine without Python."""
+"""``smartmem export``: write a compiled model together with a runner for machines without Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Compile if it is a file, build, and write the folder."""
+    """Compile a model file if given, build the runner, and write the folder."""
     from ..remote.runner import check_output, export_runner
 
     model, runtime = Path(args.model), None if args.runtime is None else Path(args.runtime)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem export-graph``: the graph of kernels as an ONNX file to look at."""
+"""``smartmem export-graph``: write the graph of kernels as an ONNX file for viewers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Compile or read, and write the graph."""
+    """Compile a model or read a compiled one, and write the graph."""
     from ..tools.page.network import network
     from ..tools.page.onnx_graph import onnx_graph, write_onnx
     from ..tools.page.sources import read_sources
@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _times(args: argparse.Namespace, measurements: list, found: dict) -> dict[str, dict]:
-    """Kernel -> its time; `UserError` if times were asked for and are those of another model."""
+    """Return kernel -> its time; raise `UserError` if the given times are those of another model."""
     from ..tools.page.devices import kernel_times
 
     if args.times is None:
@@ -71,7 +71,7 @@ def _times(args: argparse.Namespace, measurements: list, found: dict) -> dict[st
 
 
 def _compiled(args: argparse.Namespace) -> tuple[dict, dict]:
-    """What a compiled folder would say of the graph; no code is generated."""
+    """Return the description of the graph as in a compiled folder, without generating code."""
     from ..deploy.build import lower, optimize
     from ..deploy.record_graph import record_graph
     from ..report import explain

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that do nothing with what else a command was given: they are refused, so that nobody counts on them."""
+"""Refuse options that have no effect together with the other arguments of a command."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LEAVE = "leave it out"
 
 @dataclass(frozen=True)
 class Ignored:
-    """What does nothing in one case.
+    """Options without an effect in one case.
 
     Attributes
     ----------
     when : callable
-        Whether a command line is that case.
+        (arguments) -> whether the case applies.
     options : tuple of str
-        Their names in the parsed arguments.
+        Names in the parsed arguments.
     why : str
-        With the names of arguments in braces.
+        The reason, a text with names of arguments in braces.
     remedy : str
     """
 
@@ -130,19 +130,19 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
 
 
 def refuse_ignored(name: str, parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuse what was given and does nothing.
+    """Refuse options that were given and have no effect.
 
     Parameters
     ----------
     name : str
-        Of the command.
+        The name of the command.
     parser : argparse.ArgumentParser
-        The command's.
+        The parser of the command.
 
     Raises
     ------
     UserError
-        For the first option that is not as it is by default, and is ignored.
+        For the first ignored option whose value is not the default.
     """
     for case in IGNORED.get(name, ()):
         given = (
@@ -156,7 +156,7 @@ def refuse_ignored(name: str, parser: argparse.ArgumentParser, args: argparse.Na
 
 
 def spelled(parser: argparse.ArgumentParser, option: str, args: argparse.Namespace) -> str:
-    """How a command line has it: of several switches of one argument the one that sets this value."""
+    """Return an option as typed: of several switches of one argument, the one that sets its value."""
     actions = [each for each in parser._actions if each.dest == option]
     switches = [each for each in actions if each.nargs == 0 and each.const == getattr(args, option)]
     return next(each for each in (switches or actions)[0].option_strings if each.startswith("--"))

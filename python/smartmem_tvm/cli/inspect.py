@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem inspect``: what a compiled folder holds, and which memory it takes, before it is run."""
+"""``smartmem inspect``: show the contents of a compiled folder and the memory it needs, without running it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _render(console: Console, data: dict) -> None:
 
 
 def memory_text(found: dict) -> str:
-    """The memory of an inference in a sentence."""
+    """Return the memory of an inference as a sentence."""
     if found["planned_bytes"] is None:
         return "The memory that an inference takes is not on record."
     return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments about the model, its inputs and its compilation that commands share, and what they mean."""
+"""Shared arguments of commands about the model, its inputs and its compilation, and functions that apply them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..pipeline import Options
     from ..tune.profile_store import ProfileStore
 
-# Field of `pipeline.Options` -> what is lost without it. A test compares the names: pipeline imports TVM.
+# Field of `pipeline.Options` -> help of its switch. A test compares the names: pipeline imports TVM.
 TECHNIQUES = {
     "rewrite": "do not rewrite by the laws of algebra",
     "merge_projections": "do not merge linear layers of one input",
@@ -45,7 +45,7 @@ TECHNIQUES = {
 
 CHECKS = ("maps", "outputs")
 PRECISIONS = tuple(TABLE)  # a test compares these with the pipeline's
-PLANNERS = ("reduction-dimension", "fluid", "exact")  # and these
+PLANNERS = ("reduction-dimension", "fluid", "exact")  # a test compares these, too
 
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
 
@@ -155,12 +155,12 @@ def add_records(parser: argparse._ActionsContainer) -> None:
 
 
 def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes by input name from texts like ``x:1,3,224,224``; a scalar is ``x:``.
+    """Return shapes by input name from texts like ``x:1,3,224,224``; a scalar is ``x:``.
 
     Raises
     ------
     UserError
-        If a text has no colon or a size is no number, or a name comes twice.
+        If a text has no colon, a size is not a number, or a name is repeated.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
@@ -178,12 +178,12 @@ def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def parse_values(texts: list[str]) -> dict[str, bool | int | float | list]:
-    """Numbers by input name from texts like ``sr=16000``, ``sizes=1,2,3`` or ``flag=true``.
+    """Return numbers by input name from texts like ``sr=16000``, ``sizes=1,2,3`` or ``flag=true``.
 
     Raises
     ------
     UserError
-        If a text has no ``=`` or something else than numbers after it, or a name comes twice.
+        If a text has no ``=``, has something other than numbers after it, or a name is repeated.
     """
     values: dict[str, bool | int | float | list] = {}
     for text in texts:
@@ -211,7 +211,7 @@ def _number(text: str) -> bool | int | float:
 
 
 def read_model(args: argparse.Namespace) -> Model:
-    """MODEL as a file: read once, for all that a command does with it."""
+    """Read the file MODEL, once for all steps of a command."""
     from ..frontend import read_model
 
     shapes, values = parse_shapes(args.shape), parse_values(args.value)
@@ -222,9 +222,9 @@ def read_model(args: argparse.Namespace) -> Model:
 def make_inputs(
     args: argparse.Namespace, spec: Spec, limits: Mapping[str, int], fixed: Mapping[str, ArrayLike]
 ) -> list[np.ndarray]:
-    """Checked arrays in the order of the model's inputs: those of ``--input``, else random ones.
+    """Return checked arrays in the order of the model's inputs: those of ``--input``, otherwise random ones.
 
-    Those that have one value for good (`fixed`) may be in the file, with that value.
+    The file may also hold inputs with a fixed value (`fixed`), with that value.
     """
     from ..frontend import check_inputs
     from ..frontend.fixed_inputs import without_fixed
@@ -237,7 +237,7 @@ def make_inputs(
 
 
 def import_model(args: argparse.Namespace, model: Model | None = None) -> tvm.IRModule:
-    """The Relax module of MODEL, which may have been read before."""
+    """Return the Relax module of MODEL, which may have been read before."""
     from ..frontend import from_onnx
 
     model = model or read_model(args)
@@ -246,7 +246,7 @@ def import_model(args: argparse.Namespace, model: Model | None = None) -> tvm.IR
 
 
 def import_baseline(args: argparse.Namespace, model: Model | None = None) -> tvm.IRModule:
-    """The Relax module that TVM's own importer makes of MODEL; ours where it refuses the file."""
+    """Return the Relax module of TVM's own importer, or of ours if TVM's refuses the file."""
     from ..frontend import from_onnx_as_tvm
 
     model = model or read_model(args)
@@ -255,7 +255,7 @@ def import_baseline(args: argparse.Namespace, model: Model | None = None) -> tvm
 
 
 def options(args: argparse.Namespace) -> Options:
-    """The pipeline's options that the switches ask for."""
+    """Return the pipeline's options from the switches."""
     found = graph_options(args)
     if args.dump_dir is not None:
         try:
@@ -267,7 +267,7 @@ def options(args: argparse.Namespace) -> Options:
 
 
 def graph_options(args: argparse.Namespace) -> Options:
-    """The options that say which kernels there are."""
+    """Return the options that determine the graph of kernels."""
     from ..pipeline import Options, require_precision
     from ..target import parse_target
 
@@ -278,7 +278,7 @@ def graph_options(args: argparse.Namespace) -> Options:
 
 
 def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
-    """The profile store that the arguments, or else the environment, name; None where there is none.
+    """Return the profile store that the arguments, or otherwise the environment, name; None if there is none.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
 
 
 def open_records(args: argparse.Namespace) -> tvm.transform.Pass | None:
-    """The pass that gives kernels the schedules that tuning found; None where there are none for the target.
+    """Return the pass that applies tuned schedules to kernels; None if the target has none.
 
     Raises
     ------
@@ -321,7 +321,7 @@ def open_records(args: argparse.Namespace) -> tvm.transform.Pass | None:
 def compile_model(
     args: argparse.Namespace, mod: tvm.IRModule, observe: Callable[[str, tvm.IRModule], None] | None = None
 ) -> Compiled:
-    """Compile as the arguments say; `observe` is shown the module after each graph phase."""
+    """Compile with the options of the arguments; `observe` is called with the module after each graph phase."""
     from ..deploy.build import compile
     from ..target import parse_target
 

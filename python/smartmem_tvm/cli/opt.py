@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem opt``: single passes, by name, on a model or on a module that ``--dump-dir`` wrote."""
+"""``smartmem opt``: run single passes, by name, on a model or on a module that ``--dump-dir`` wrote."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ expressions in which are executed as Python. Passes such as relax.FoldConstant r
 others only if you trust them.
 In the .json files of --dump-dir, the numbers of large weights are drawn anew, with their mean, spread and bounds."""
 
-# How the command line switches a pass off, where it is not by --no- and the name of the option.
+# Options whose switch to turn a pass off is not --no- and the option's name.
 _SWITCHES = {"memory_budget": "no --memory-budget", "precision": "--precision float32", "records": "--no-tuned"}
 _SCRIPT, _MODULE = ".py", ".json"
 
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Print what there is, or run passes."""
+    """Print the passes, or run some."""
     if args.list:
         if args.model is not None:
             raise UserError(f"--list takes no file: leave {args.model} out, or --list.")
@@ -116,7 +116,7 @@ def _pipeline(text: str) -> Result:
 
 
 def _switch(option: str | None) -> str | None:
-    """The argument that switches off what this field of `Options` switches on."""
+    """Return the argument that turns off this field of `Options`."""
     return None if option is None else _SWITCHES.get(option, f"--no-{option.replace('_', '-')}")
 
 
@@ -155,12 +155,12 @@ def _run(args: argparse.Namespace) -> Result:
 
 
 def _passes(text: str, target: tvm.target.Target, options: Options) -> list[tuple[str, dict[str, str]]]:
-    """Names and options of the passes, with those of a phase in the place of its name.
+    """Return names and options of the passes, with a phase's name replaced by its passes.
 
     Raises
     ------
     UserError
-        If a phase has no pass that these options ask for.
+        If these options enable no pass of a phase.
     """
     from ..pass_registry import PASSES, parse_passes
     from ..pipeline import phases_of
@@ -200,7 +200,7 @@ def _applied(
     target: tvm.target.Target,
     options: Options,
 ) -> tuple[tvm.IRModule, list[dict]]:
-    """The module after the passes, and what each of them did to the number of kernels."""
+    """Return the module after the passes, and the change of the number of kernels by each pass."""
     import tvm
     import tvm_ffi
 
@@ -226,7 +226,7 @@ def _applied(
                     check.after(name, mod, [(name, each)], changed)
         except UserError:
             raise
-        except Exception as error:  # of many kinds, from TVM
+        except Exception as error:  # TVM raises many types
             raise UserError(
                 f"Pass '{name}' cannot work on what {args.model} is at this point ({reason_of(error)}): see "
                 f"`smartmem opt --list --target {args.target or 'cpu'}` for what comes before it."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem phone``: an Android phone on USB becomes a device of a tracker."""
+"""``smartmem phone``: register an Android phone on USB as a device of a tracker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Start, stop or look."""
+    """Start or stop the server on the phone, or show its state."""
     from ..remote import adb, phone
 
     wanted = None if args.stop or args.status else _wanted(args)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem plan``: which memory an inference takes, which tensor lies where in it and when."""
+"""``smartmem plan``: show the memory of an inference, and the place and lifetime of each tensor in it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Plan or read, and draw."""
+    """Plan a model or read a compiled one, and draw the plan."""
     from ..tools.bench.plot import require_matplotlib
     from ..tools.page.tensors import memory
 
@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _read(folder: str) -> tuple[dict, dict, list[dict]]:
-    """The manifest of a compiled folder, its plan, and what passes decided."""
+    """Return the manifest of a compiled folder, its plan, and the decisions of passes."""
     from ..tools.page.sources import read_sources
 
     _, manifest, explanation = read_sources([folder]).models[0]
@@ -78,7 +78,7 @@ def _read(folder: str) -> tuple[dict, dict, list[dict]]:
 
 
 def _planned(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
-    """The same of an ONNX file, as far as it is needed here."""
+    """Return the same three for an ONNX file, with only the fields that are used here."""
     from ..deploy.build import lower, optimize, sliced_to_fit
     from ..deploy.memory_plan import PLANNED, memory_plan
     from ..deploy.weights import constant_bytes
@@ -141,7 +141,7 @@ def _render(console: Console, data: dict, everything: bool) -> None:
 
 
 def _render_layouts(console: Console, layouts: list[dict], everything: bool) -> None:
-    """The order of each tensor, and how much longer all kernels of the model take with another one."""
+    """Print the layout of each tensor, and the extra time of all kernels with another layout."""
     chosen = [each for each in layouts if "tensor" in each]
     shown = [each for each in chosen if everything or each["action"] != "kept"]
     rows = []

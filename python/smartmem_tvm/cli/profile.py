@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem profile``: measure what decides fusion and textures where no table does, and keep the answers."""
+"""``smartmem profile``: measure kernels for decisions on fusion and textures without a table; store the results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _seconds(text: str) -> float:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Run the passes with the store, measure what they ask, until they ask nothing new."""
+    """Run the passes with the store and measure the kernels that they request, until they request no new ones."""
     check_tracker(args)
     from ..tune.scratch import scratch
 
@@ -78,7 +78,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 @dataclass(frozen=True)
 class _Names:
-    """As what a store knows who measures.
+    """The names under which a store keeps measurements.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class _Names:
     cpu : str or None
         The CPU of another machine; None for this one's and for a GPU.
     threads : int or None
-        Of a CPU; None for a GPU of another machine.
+        Threads of a CPU; None for a GPU of another machine.
     """
 
     device: str | None
@@ -96,7 +96,7 @@ class _Names:
 
     @classmethod
     def of(cls, args: argparse.Namespace, executor: Executor) -> _Names:
-        """Devices of other machines go by the target's name where a compilation here knows no other."""
+        """Return the names; a remote device is named by its target if a compilation here cannot know its own name."""
         from ..deploy.profile import device_name, other_cpu
         from ..target import device_kind, is_elsewhere, is_gpu
 
@@ -105,7 +105,7 @@ class _Names:
             return cls(device_name(target), None, executor.threads)
         if is_gpu(target):
             return cls(device_name(target) if is_elsewhere(target) else executor.name, None, None)
-        # A server of TVM's own does not tell what its CPU is.
+        # TVM's own server does not report its CPU.
         told = executor.name if executor.name != device_kind(target) else args.key
         return cls(None, other_cpu(target) or told, executor.threads)
 
@@ -143,7 +143,7 @@ def _execute(args: argparse.Namespace, executor: Executor, names: _Names) -> Res
 
 
 def _warn_if_busy(executor: Executor) -> None:
-    """What several threads take says little where other programs take their cores away."""
+    """Warn about busy cores: they distort the times of several threads."""
     from ..target import is_gpu
 
     if executor.devices.is_elsewhere or is_gpu(executor.devices.target):
@@ -156,13 +156,13 @@ def _warn_if_busy(executor: Executor) -> None:
 def _fill(
     args: argparse.Namespace, mod, store: ProfileStore, executor: Executor, servers: Counter[str]
 ) -> tuple[tvm.IRModule, Filled]:
-    """The module that the cost model alone makes, and what filling the store came to; no tensor is in a texture yet."""
+    """Return the module of the cost model alone and the result of filling the store; without textures yet."""
     from ..deploy.profile import fill, measured_by
     from ..pipeline import graph_phases, run_phases
 
     target, chosen = executor.devices.target, options(args)
     asking = replace(chosen, dump_dir=None, profiles=store)
-    # The phases before the one that asks run once.
+    # The phases before the one that requests measurements run once.
     phases = graph_phases(target)
     names = [phase.name for phase in phases]
     first, last = names.index("fuse"), min(names.index(name) for name in ("textures", "layout") if name in names)
@@ -178,7 +178,7 @@ def _fill(
 def _place(
     args: argparse.Namespace, mod, store: ProfileStore, executor: Executor, servers: Counter[str], end: float
 ) -> tuple[tvm.IRModule, dict | None]:
-    """Place tensors in textures, measuring each kernel that this asks about; no facts where there are no textures."""
+    """Place tensors in textures and measure each kernel that this requests; return None without textures."""
     from ..deploy.texture_times import TextureTimes
     from ..ir.graph import read_log
     from ..pipeline import graph_phases, run_phases
@@ -208,7 +208,7 @@ def _place(
 def _lay_out(
     args: argparse.Namespace, mod, store: ProfileStore, executor: Executor, servers: Counter[str], end: float
 ) -> dict | None:
-    """Measure the kernels with their tensors in other orders, where a planner is named that wants to know."""
+    """Measure the kernels with other layouts of their tensors, if the chosen planner uses these times."""
     from ..deploy.layout_times import measure_layouts
 
     if args.layout not in PLANNERS[1:]:
@@ -218,12 +218,12 @@ def _lay_out(
 
 
 def _path(text: str | None, names: _Names) -> Path:
-    """The file to fill, by default the one where compilations for the target look.
+    """Return the file to fill, by default the one that compilations for the target read.
 
     Raises
     ------
     UserError
-        If none is named and $SMARTMEM_PROFILES is set to nothing.
+        If none is named and $SMARTMEM_PROFILES is empty.
     """
     path = Path(text) if text is not None else default_store(names.device or names.cpu)
     if path is None:
@@ -246,7 +246,7 @@ def _data(args: argparse.Namespace, filled: Filled) -> dict:
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr, if that is a terminal, and the function that moves it."""
+    """Show a bar on stderr, if that is a terminal, and yield the function that advances it."""
     if not sys.stderr.isatty():
         yield lambda done, asked: None
         return
@@ -254,7 +254,7 @@ def _bar() -> Iterator[Callable[[int, int | None], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # stdout leads to stderr already while a command works, and must not be caught a second time.
+    # stdout is already redirected to stderr while a command runs, and must not be redirected again.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
         task = progress.add_task("Measuring", total=None)
         yield lambda done, asked: progress.update(task, completed=done, total=asked)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem records``: look after the files that ``smartmem tune`` writes."""
+"""``smartmem records``: check, repair, prune, merge and export the files of ``smartmem tune``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Do what is asked, file by file."""
+    """Run the action on each file."""
     if args.action in ("merge", "export") and args.output is None:
         raise UserError(f"`smartmem records {args.action}` needs to know where to: give --output.")
     if args.action == "export" and len(args.files) > 1:

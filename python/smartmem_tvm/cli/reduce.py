@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem reduce``: the smallest part of a model that still fails, as a file."""
+"""``smartmem reduce``: write the smallest part of a model that still fails."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Find out how the model fails, reduce it, write what is left."""
+    """Find out how the model fails, reduce it, and write the result."""
     from ..frontend import onnx_file
     from ..frontend.inputs import id_limits
     from ..tools.reduce import Case, reduce_model
@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> Result:
     output = Path(args.output or f"{Path(args.model).stem}_reduced{_ENDING}")
     for path, ending in ((output, _ENDING), (output.with_suffix(".npz"), "")):
         check_output(path, ending, Path(args.input or args.model) if ending == "" else Path(args.model))
-    options(args)  # what is wrong with the arguments is no failure of the model
+    options(args)  # wrong arguments are not a failure of the model
     model = read_model(args)
     onnx_file.refuse_more_than_protobuf(model)
     args.rtol, _ = usual_tolerance(args, model.proto)
@@ -124,7 +124,7 @@ def _data(args: argparse.Namespace, output: Path, before: Case, after: Case, fai
 
 
 def _command(args: argparse.Namespace, output: Path) -> str:
-    """What shows the failure of the part that was written."""
+    """Return the command that reproduces the failure of the written part."""
     if args.command is not None:
         return f"{args.command} {shlex.quote(str(output))}"
     words = ["smartmem", "verify", str(output), "--input", str(output.with_suffix(".npz"))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem report``: what was compiled, tuned and measured, as one page for a browser."""
+"""``smartmem report``: write one HTML page about compiled models, tuning and measurements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Read what there is and write the page."""
+    """Read the sources and write the page."""
     from ..json_data import plain
     from ..tools.bench.results import write
     from ..tools.page.html import page, report_data

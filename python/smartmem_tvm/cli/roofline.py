@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem roofline``: how fast the device of a target is, as bounds of kernels take it."""
+"""``smartmem roofline``: show the speed of a target's device, from which bounds of kernels are computed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Measure, or read what was measured."""
+    """Measure the device, or read a kept measurement."""
     set_threads(args.threads)
     from ..runtime.speed import speed_of
     from ..target import parse_target

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem rpc``: a tracker, a server that lends this machine's devices, and what a tracker knows."""
+"""``smartmem rpc``: run a tracker or a server that lends this machine's devices, or query a tracker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Do what is asked; what serves begins after its address is printed."""
+    """Run the action; a server starts to serve after its address is printed."""
     return _ACTIONS[args.action](args)
 
 
@@ -63,7 +63,7 @@ def _server(args: argparse.Namespace) -> Result:
     from ..remote.server import Server
     from ..remote.wire import address_text, parse_address
 
-    thread_count(None)  # better to know now than in each session
+    thread_count(None)  # an error now instead of in each session
     tracker = parse_address(args.tracker) if args.tracker else None
     server = Server(args.key, tracker, args.host, args.port)
     data = {"address": address_text(server.address), "key": args.key, "tracker": args.tracker}

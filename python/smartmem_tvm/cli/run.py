@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Run, summarise the outputs and time it."""
+    """Run the model, summarise its outputs and time it."""
     if args.output is not None:
         check_output(Path(args.output), source=Path(args.model))
     if args.timeline is not None:
@@ -90,7 +90,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _draw(args: argparse.Namespace, model: Compiled | Loaded) -> None:
-    """The last run, as it really was."""
+    """Draw the timeline of the last run."""
     from ..deploy.streamed import StreamedMachine
     from ..tools.page.timeline_plot import draw_timeline
 
@@ -115,14 +115,14 @@ def _compile(args: argparse.Namespace):
 
     model = read_model(args)
     mod = import_model(args, model)
-    # Bad input is found before the compilation is paid for.
+    # Check the input before the costly compilation.
     arrays = make_inputs(args, model.inputs, id_limits(model.proto), model.values)
-    del model  # and with it the weights that the module has in another form
+    del model  # frees its weights, which the module holds in another form
     return compile_model(args, mod), output_names(mod), arrays
 
 
 def _tuning(model: Compiled | Loaded) -> dict | None:
-    """`tuning_report`, as it is or as the manifest has it."""
+    """Return `tuning_report`, computed or from the manifest."""
     from ..deploy.export import Loaded
 
     if isinstance(model, Loaded):

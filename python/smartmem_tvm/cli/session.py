@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds a command while it works: where output and messages go, and how it is stopped."""
+"""The surroundings of a running command: redirected output and messages, and a clean stop."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def session(show_warnings: bool) -> Iterator[None]:
-    """Keep stdout for the result, messages short, and stopping clean."""
-    # TVM would pin its threads, and this process, to the first cores, where every other TVM process sits too.
+    """Keep stdout for the result, shorten messages, and stop cleanly on signals."""
+    # TVM would pin its threads, and this process, to the first cores, like every other TVM process.
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     # SIGTERM unwinds like Ctrl-C, so that half-written folders are removed.
     terminating = handling(signal.default_int_handler, signal.SIGTERM)
@@ -27,7 +27,7 @@ def session(show_warnings: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stdout_on_stderr() -> Iterator[None]:
-    """Send to stderr whatever libraries print, from Python or from C++."""
+    """Send the output of libraries, from Python or from C++, to stderr."""
     sys.stdout.flush()
     saved = os.dup(1)
     try:
@@ -41,7 +41,7 @@ def _stdout_on_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _log_on_stderr() -> Iterator[None]:
-    """Show this package's warnings, which name the model or node they are about."""
+    """Show this package's warnings, which name their model or node."""
     logger = logging.getLogger(__package__.partition(".")[0])
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("smartmem: %(message)s"))
@@ -54,10 +54,10 @@ def _log_on_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handling(handler: Callable, *signals: signal.Signals) -> Iterator[None]:
-    """Let `handler` take signals meanwhile."""
+    """Handle signals by `handler` within the block."""
     try:
         old = [signal.signal(each, handler) for each in signals]
-    except ValueError:  # not in the main thread, where signals are somebody else's business
+    except ValueError:  # only the main thread can set handlers
         yield
         return
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels far from what the device allows, as a table and in a sentence."""
+"""Print kernels far above their roofline bound, as a table and a sentence."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _TITLES = ("kernel", "rule", "off", "share", "bound by", "known reason")
-_LEAST = 0.01  # of the time, below which a kernel is not worth a line
+_LEAST = 0.01  # share of the time: kernels below it are not listed
 
 
 def print_slow(console: Console, data: dict) -> None:
-    """Kernels that take more than four times their bound, if a report has times and bounds."""
+    """Print kernels that take more than four times their bound, if a report has times and bounds."""
     from ..analysis.roofline import FAR
     from ..runtime.roofline import slowest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem stats``: what the passes save, against TVM's default pipeline."""
+"""``smartmem stats``: compare kernels, bytes and latency with TVM's default pipeline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXAMPLE = """\
                                                beside ONNX Runtime's"""
 
 _COLUMNS = ("", "TVM default", "smartmem", "ratio")
-_PATIENCE = 60.0  # seconds, for a step of a system that is only here for its latency
+_PATIENCE = 60.0  # seconds for a step of a system that is measured only for its latency
 _OTHERS = {UNSCHEDULED: "latency of TVM's default pipeline, ms", ONNXRUNTIME: "latency of ONNX Runtime, ms"}
 
 
@@ -58,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Count kernels and bytes; smartmem's kernels are counted while it runs, TVM's too with ``--run``.
+    """Count kernels and bytes; smartmem's launches are counted in a run, TVM's too with ``--run``.
 
-    For a device of another machine the kernels are those of the graph.
+    For a device of another machine the kernels of the graph are counted.
     """
     from ..frontend import check_inputs
     from ..frontend.graph import count_nodes
@@ -70,13 +70,13 @@ def execute(args: argparse.Namespace) -> Result:
 
     here = args.run or not is_elsewhere(parse_target(args.target))
     if args.run:
-        device_of(parse_target(args.target))  # if there is none, that is said before minutes of work
+        device_of(parse_target(args.target))  # raises for a missing device before minutes of work
     model = read_model(args)
-    mod = import_model(args, model)  # first: what is refused here, TVM's importer may hang on
+    mod = import_model(args, model)  # first: TVM's importer may hang on a model that is refused here
     nodes, layout_nodes = count_nodes(model.proto)
     arrays = check_inputs(model.inputs, random_inputs(model.inputs, id_limits(model.proto)))
     threads = set_threads(args.threads)
-    # TVM's first: without --run its weights are gone when ours are packed.
+    # TVM's first: without --run its weights are freed before ours are packed.
     theirs = _compile_default(args, import_baseline(args, model)) if args.run else None
     graph = theirs.graph if theirs else _default_graph(args, import_baseline(args, model))
     sides = {"tvm_default": graph_cost(graph).as_dict()}
@@ -86,7 +86,7 @@ def execute(args: argparse.Namespace) -> Result:
     before = {}
 
     def look(phase: str, graph: tvm.IRModule) -> None:
-        if phase not in ("textures", "layout"):  # no tensor has got a memory or an order of dimensions yet
+        if phase not in ("textures", "layout"):  # tensors have no memory or layout assigned yet
             before["layouts"] = graph
 
     ours = compile_model(args, mod, look)
@@ -113,7 +113,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _count_launches(sides: dict[str, dict], compiled: dict, arrays: list) -> None:
-    """Put the kernels that are launched in the place of those in the graph, where they can be."""
+    """Replace the count of kernels in the graph by that of launches, for sides that run here."""
     from ..runtime.launches import count_launches
 
     for side in sides.values():
@@ -144,12 +144,12 @@ def _compile_default(args: argparse.Namespace, mod):
 
 @contextlib.contextmanager
 def _tvm_refuses(args: argparse.Namespace) -> Iterator[None]:
-    """Say it where the comparison fails, and not this package."""
+    """Turn an error of TVM's pipeline into a UserError that names the comparison, not this package."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # of many kinds
+    except Exception as error:  # TVM raises many types
         raise UserError(
             f"TVM's default pipeline cannot compile {args.model} ({reason_of(error)}), so there is nothing to compare "
             f"with; `smartmem explain` shows the kernels that it has here."
@@ -157,7 +157,7 @@ def _tvm_refuses(args: argparse.Namespace) -> Iterator[None]:
 
 
 def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list) -> None:
-    """Add median latencies, measured in turns, and how many times faster smartmem is."""
+    """Add median latencies, measured in turns, and the speed-up of smartmem."""
     calls = [inference(each.vm, arrays) for each in compiled.values()]
     with step(f"Running each {args.repeat} times"):
         seconds = medians(calls, args.repeat)
@@ -170,12 +170,12 @@ def _measure(args: argparse.Namespace, data: dict, compiled: dict, arrays: list)
 
 
 def _beside(args: argparse.Namespace, inputs: dict, threads: int) -> dict[str, dict]:
-    """What TVM takes by itself, with no schedules for a CPU, and ONNX Runtime; see `bench.beside`."""
+    """Measure TVM without schedules for a CPU, and ONNX Runtime; see `bench.beside`."""
     from ..tools.bench.systems import prepare
 
     common = {"path": args.model, "shapes": parse_shapes(args.shape), "values": parse_values(args.value)}
     common |= {"threads": threads, "seed": 0, "options": {}, "target": args.target}
-    names = _OTHERS if args.schedule else (ONNXRUNTIME,)  # without schedules TVM's side is that already
+    names = _OTHERS if args.schedule else (ONNXRUNTIME,)  # without schedules TVM's side is the same already
     with step(f"Running {' and '.join(names)}"):
         return latencies(prepare, [{**common, "system": name} for name in names], inputs, args.repeat, _PATIENCE)
 
@@ -211,7 +211,7 @@ def _render(console: Console, data: dict) -> None:
 
 
 def _what_it_brings(data: dict) -> str:
-    """Where the smaller graph is worth something, and where schedules are."""
+    """Return sentences on the gain from the smaller graph and from schedules."""
     before, after = data["tvm_default"], data["smartmem"]
     kernels = before["kernels"] - after["kernels"]
     megabytes = (before["bytes_moved"]["activations"] - after["bytes_moved"]["activations"]) / 1e6

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial of ``smartmem reduce``, in a worker process: how a model fails, or that it does not."""
+"""One trial of ``smartmem reduce`` in a worker process: find out whether and how a model fails."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _FILE = "model.onnx"
 
 @dataclass(frozen=True)
 class Failure:
-    """A way to fail; two are the same if they are equal.
+    """A way to fail; `same` compares kind and place.
 
     Attributes
     ----------
     kind : str
         ``wrong``, ``check`` (of ``--check``), ``refused``, ``internal error``, ``crash``, ``time-out`` or ``command``.
     what : str
-        Tells failures of one kind apart: which check said no, where the error was raised.
+        Distinguishes failures of one kind: the check that failed, or the place where the error was raised.
     message : str
-        What was said about this one.
+        The message of this failure.
     """
 
     kind: str
@@ -46,17 +46,17 @@ class Failure:
     message: str
 
     def same(self, other: Failure | None) -> bool:
-        """Whether another one is of the same kind, and does not say something else."""
+        """Whether another failure has the same kind and place."""
         return other is not None and (self.kind, self.what) == (other.kind, other.what)
 
 
 class Trials:
-    """Judges models with a worker, which may crash and hang.
+    """Test models in a worker, which may crash or hang.
 
     Parameters
     ----------
     args : argparse.Namespace
-        What models are compiled with, and the limits.
+        The options of compilation and the limits.
     """
 
     def __init__(self, args: argparse.Namespace):
@@ -65,12 +65,12 @@ class Trials:
         self._workers = Workers(1, args.timeout, imports=("smartmem_tvm.cli.trial", "onnxruntime"))
 
     def failure(self, model: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> Failure | None:
-        """How a model fails; None if it does not.
+        """Return how a model fails, None if it does not.
 
         Raises
         ------
         UserError
-            If this machine fails, and not the model.
+            If the machine fails instead of the model.
         """
         if self._args.command is not None:
             return self._command(model, arrays)
@@ -83,7 +83,7 @@ class Trials:
         return Failure(kind, answer.error, answer.error)
 
     def evaluate(self, case, names) -> dict[str, np.ndarray]:
-        """`reduce.case.evaluate` there: what ONNX Runtime computes."""
+        """Call `reduce.case.evaluate`, which runs ONNX Runtime, in the worker."""
         (answer,) = self._workers.map(_evaluate, [(case.model.SerializeToString(), dict(case.arrays), list(names))])
         return {} if answer.error else answer.value
 
@@ -92,7 +92,7 @@ class Trials:
         self._workers.close()
 
     def _command(self, model: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> Failure | None:
-        """What the user's command says: exit code 0 is a failure that is still there."""
+        """Run the user's command: exit code 0 means that the failure persists."""
         with tempfile.TemporaryDirectory(prefix="smartmem-reduce-") as folder:
             path = Path(folder) / _FILE
             path.write_bytes(model.SerializeToString())
@@ -116,7 +116,7 @@ def _failure(job: tuple) -> Failure | None:
         return Failure("check", error.what, str(error))
     except UserError as error:
         return Failure("refused", _without_names(str(error)), str(error))
-    except Exception as error:  # what is looked for
+    except Exception as error:  # the failure that is searched for
         last = [each for each in traceback.extract_tb(error.__traceback__) if _PACKAGE in each.filename]
         where = f"{Path(last[-1].filename).name}:{last[-1].name}" if last else ""
         reason = reason_of(error)
@@ -125,7 +125,7 @@ def _failure(job: tuple) -> Failure | None:
 
 
 def _without_names(sentence: str) -> str:
-    """What does not depend on names, shapes and numbers."""
+    """Return a sentence with names, shapes and numbers replaced by ``#``."""
     return re.sub(r"'[^']*'|\[[^\]]*\]|[-\d.]*\d", "#", sentence)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem tune``: search better schedules for the kernels of a model, and keep what was found."""
+"""``smartmem tune``: search better schedules for the kernels of a model, and record them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ file for all commands."""
 
 EFFORTS = ("rapid", "normal", "exhaustive")  # a test compares these: `campaign` and `metaschedule` import TVM
 STRATEGIES = ("genetic", "evolutionary", "replay")
-_OF_ALL = ("schedule", "arena", "cuda_graph")  # what is tuned is scheduled, and launched by itself
+_OF_ALL = ("schedule", "arena", "cuda_graph")  # tuned kernels are scheduled, and launched one by one
 _INTERRUPTED = 130
 _logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _minutes(text: str) -> float:
 
 
 def core_list(text: str) -> tuple[int, ...]:
-    """The numbers in a text like ``0,2-3``."""
+    """Return the numbers in a text like ``0,2-3``."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -102,7 +102,7 @@ def core_list(text: str) -> tuple[int, ...]:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Tune until it is enough, and say what came of it."""
+    """Tune until the effort is spent, and report the result."""
     from ..deploy.profile import measured_target
     from ..target import parse_target
     from ..tune.host import cores_to_measure
@@ -130,7 +130,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _drawn(campaign: Campaign, plot: Path | None) -> Path | None:
-    """The picture, if it could be drawn: the summary of a night does not depend on it."""
+    """Draw the plot; return None if that fails, so that the summary of a long tuning is not lost."""
     from ..tools.bench.tuning_plot import draw
 
     if plot is not None:
@@ -143,12 +143,12 @@ def _drawn(campaign: Campaign, plot: Path | None) -> Path | None:
 
 
 def _files(args: argparse.Namespace, target: Target) -> tuple[Path, Path | None]:
-    """The records and the picture.
+    """Return the files of records and of the plot.
 
     Raises
     ------
     UserError
-        If no file of records is named and $SMARTMEM_RECORDS is set to nothing, or one of them cannot be written.
+        If no file of records is named and $SMARTMEM_RECORDS is empty, or one of the files cannot be written.
     """
     from ..deploy.tuned import default_records
     from ..tools.bench.plot import require_matplotlib
@@ -165,19 +165,19 @@ def _files(args: argparse.Namespace, target: Target) -> tuple[Path, Path | None]
     if args.plot is not None:
         require_matplotlib(plot)
         check_output(plot)
-    append(path, [])  # better to know now than when the first candidate is measured
+    append(path, [])  # an error now instead of at the first measured candidate
     return path, plot
 
 
 @contextlib.contextmanager
 def _interruptible(campaign: Campaign) -> Iterator[None]:
-    """The first Ctrl-C ends the search after this batch, and what it found is judged; the second ends it at once."""
+    """End the search after the current batch at the first Ctrl-C and judge its finds; end at once at the second."""
 
     def stop(number: int, frame: object) -> None:
         if campaign.stopping:
             raise KeyboardInterrupt
         campaign.stopping = True
-        # Not `print`, which this may have interrupted.
+        # Not `print`: the signal may have interrupted one.
         os.write(2, b"smartmem: ending after this batch; press Ctrl-C again to end at once\n")
 
     with handling(stop, signal.SIGINT, signal.SIGTERM):

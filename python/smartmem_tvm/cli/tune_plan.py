@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `smartmem tune` tunes, on which cores, and with what."""
+"""Plan `smartmem tune`: its models, kernels, cores and executors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 
 def models_of(arguments: Sequence[str]) -> dict[str, Path]:
-    """The models that files and folders stand for, by short names.
+    """Return the models in files and folders, by short names.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def models_of(arguments: Sequence[str]) -> dict[str, Path]:
 def campaign_of(
     args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, cores: Collection[int]
 ) -> Iterator[Campaign]:
-    """The tuning that the arguments ask for, and the processes that work for it."""
+    """Yield the campaign for the arguments while its worker processes run."""
     from ..deploy.judge_in_worker import WorkerJudge
     from ..deploy.kernel_code import kernel_code
     from ..deploy.link import linked
@@ -94,9 +94,9 @@ def campaign_of(
 def _tasks(
     args: argparse.Namespace, models: Mapping[str, Path], target: Target, executor: Executor
 ) -> tuple[list[Task], dict[str, float]]:
-    """The kernels of all models; and by name the seconds of a launch, of those of which one inference tells.
+    """Return the kernels of all models, and by name the seconds of a launch where an inference was timed.
 
-    `UserError` if the only model cannot be read; of several, such a one is left out.
+    Raise `UserError` if the only model cannot be read; of several, an unreadable one is skipped.
     """
     from ..tune.tasks import joined
 
@@ -127,7 +127,7 @@ def _tasks_of_model(
     from ..tune.tasks import tasks_of
 
     mod, options = import_model(args), graph_options(args)
-    if not (executor.devices.is_elsewhere or is_gpu(target)):  # each kernel is asked for
+    if not (executor.devices.is_elsewhere or is_gpu(target)):  # every kernel is tuned
         with step(f"Running the passes on {args.model}"), target:
             return tasks_of(optimize(mod, options=options), target, options), {}
     after = {}
@@ -140,7 +140,7 @@ def _tasks_of_model(
 
 
 def _seconds_by_kernel(compiled: Compiled, inputs: list[np.ndarray], executor: Executor) -> dict[str, float]:
-    """Seconds of a launch of each kernel; on a GPU here of those of one inference, which its clock sees one by one."""
+    """Return the seconds of a launch of each kernel; a GPU here times each launch of one inference by its own clock."""
     from ..executor.gpu_turn import gpu_turn
     from ..remote import tuning
     from ..runtime.launch_times import kernel_seconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `smartmem tune` shows: a table while it works, lines where there is no terminal, and what came of it."""
+"""Output of `smartmem tune`: a live table, lines without a terminal, and the result."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _MINUTE = 60.0
 
 @contextlib.contextmanager
 def show_progress(campaign: Campaign) -> Iterator[Callable[[Campaign], None]]:
-    """What a campaign is to call.
+    """Yield the function that a campaign calls to show its progress.
 
-    It shows a live table if stderr is a terminal; otherwise a line when a kernel is done, and one a minute.
+    It shows a live table if stderr is a terminal; otherwise a line for each finished kernel, and one a minute.
     """
     if not sys.stderr.isatty():
         yield _Lines()
@@ -34,14 +34,14 @@ def show_progress(campaign: Campaign) -> Iterator[Callable[[Campaign], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    # stdout leads to stderr already while a command works, and must not be caught a second time.
+    # stdout is already redirected to stderr while a command runs, and must not be redirected again.
     options = {"console": Console(stderr=True), "transient": True, "redirect_stdout": False, "refresh_per_second": 2}
     with Live(get_renderable=lambda: live_table(campaign), **options) as live:
         yield lambda _: live.refresh()
 
 
 class _Lines:
-    """Tells where a campaign is."""
+    """Print lines about the progress of a campaign."""
 
     def __init__(self):
         self._done, self._last = 0, time.monotonic()
@@ -54,7 +54,7 @@ class _Lines:
 
 
 def live_table(campaign: Campaign) -> Table:
-    """The state of a campaign: the kernels with the largest shares, and whose turn it is."""
+    """Return a table of a campaign: the kernels with the largest shares, and the one being tuned."""
     many = len(tuned_models(campaign)) > 1
     shown, rest = campaign.kernels[:_ROWS], len(campaign.kernels) - _ROWS
     rows = [_row(campaign, kernel) for kernel in shown]
@@ -109,7 +109,7 @@ def show_result(console: Console, data: Mapping) -> None:
 
 def _result_table(data: Mapping, many: bool) -> Table:
     columns = ("kernel", "launches", "share", "trials", "untuned us", "tuned us", "gain", "end")
-    # Those with small shares are many; they are worth a row where something came of them.
+    # Kernels with small shares are many; only improved ones get a row.
     shown = [kernel for n, kernel in enumerate(data["kernels"]) if n < _ROWS or kernel["gain"] > 1]
     rest = [kernel for kernel in data["kernels"] if kernel not in shown]
     rows = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem verify``: whether the numbers are those of ONNX Runtime, or of torch."""
+"""``smartmem verify``: compare the results with those of ONNX Runtime or torch."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def _said() -> str:
 
 
 def usual_tolerance(args: argparse.Namespace, proto: onnx.ModelProto) -> tuple[float, str]:
-    """The relative error that is allowed, and why: ``--rtol``, else what the coarsest numbers come to.
+    """Return the relative tolerance and its reason: ``--rtol``, otherwise that of the coarsest type of numbers.
 
-    Those are the numbers of the precision, and those that the model itself computes in.
+    The types are that of the precision and those that the model itself computes in.
     """
     from ..frontend.graph import computes_in_half
     from ..frontend.without_bfloat16 import has_bfloat16
@@ -82,7 +82,7 @@ def usual_tolerance(args: argparse.Namespace, proto: onnx.ModelProto) -> tuple[f
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Run both on the same input and compare output by output."""
+    """Run the model and the reference on the same input and compare each output."""
     from ..comparison import compare
     from ..frontend import output_names, reference_name, run_reference
     from ..frontend.inputs import id_limits
@@ -94,7 +94,7 @@ def execute(args: argparse.Namespace) -> Result:
     reference = reference_name(model)
     with step(f"Running {reference}"):
         expected = run_reference(model, dict(zip(model.inputs, arrays)))
-    del model  # and with it the weights that the module has in another form
+    del model  # frees its weights, which the module holds in another form
     compiled = compile_model(args, mod)
     with step("Running the compiled model"):
         got = compiled.run(*arrays)
@@ -120,13 +120,13 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _judged(args: argparse.Namespace, outputs: dict, arrays: list, got: list, expected: list, allowed: tuple) -> dict:
-    """The outputs, with what is known of those that differ: which of the two is off."""
+    """Return the outputs, and for those that differ, which of the two sides is inexact."""
     from ..comparison import judge_difference
     from ..frontend import run_exactly
 
     model = read_model(args)
     if model.program is not None:
-        return outputs  # torch says what its program means, and not the graph that was made of it
+        return outputs  # torch defines its program; the exported graph is no reference
     with step("Computing what differs a third time, in float64"):
         exact = run_exactly(model, dict(zip(model.inputs, arrays)))
     if exact is None:

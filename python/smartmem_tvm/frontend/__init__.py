@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Front end: an ONNX file or a torch ExportedProgram in, a Relax module with static shapes out.
+"""Front end: convert an ONNX file or a torch ExportedProgram to a Relax module with static shapes.
 
 The steps are listed in `verbs`.
 """

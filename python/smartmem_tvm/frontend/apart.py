@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's libraries abort or hang on some graphs, or take all memory: they are called in a process of their own."""
+"""Call ONNX's libraries in a separate process: on some graphs they abort, hang or take all memory."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from smartmem_tvm.frontend.forked import Stopped, at_most
 
 __all__ = ["Stopped", "apart", "at_most", "model_apart"]
 
-_SECONDS = 900  # more than the preparation of any graph takes that compiles at all
+_SECONDS = 900  # longer than the preparation of any graph that can be compiled
 
 
 def model_apart(
     function: Callable[..., onnx.ModelProto], model: onnx.ModelProto, *arguments, name: str, memory: int
 ) -> onnx.ModelProto:
-    """Return what a function makes of a model with the help of ONNX's libraries.
+    """Return the model that a function makes from a model with ONNX's libraries.
 
     Parameters
     ----------
     function : callable
         ``function(model, *arguments)``; see `apart`.
     name : str
-        What messages call the model.
+        The model's name in messages.
     memory : int
         Bytes that it may take.
 
@@ -51,27 +51,27 @@ def _of_bytes(function: Callable, model: bytes, arguments: tuple) -> bytes:
 
 
 def apart(function: Callable, *arguments, seconds: float, memory: int | None) -> Any:
-    """Return what a function returns in a process of its own, a fork of `helper`.
+    """Call a function in a separate process, a fork of `helper`, and return its result.
 
-    On a system without forks, and in a program that is no Python interpreter, it is called here.
+    On a system without forks, or in a program that is not a Python interpreter, the function is called in this process.
 
     Parameters
     ----------
     function : callable
-        Of a module that imports nothing of TVM; its arguments and what it returns are picklable.
+        A function of a module that does not import TVM; its arguments and its result can be pickled.
     seconds : float
-        After which it is stopped.
+        The time after which it is stopped.
     memory : int, optional
-        Bytes that it may take; None: as many as there are.
+        Bytes that it may allocate; None for no limit.
 
     Raises
     ------
     Stopped
-        If it crashed, took longer or took more.
+        If it crashed, ran out of time or ran out of memory.
     UserError
-        The function's own.
+        If the function raised it.
     RuntimeError
-        If it raised anything else; with its traceback.
+        If the function raised anything else; holds its traceback.
     """
     if not helper.is_possible():
         return function(*arguments)

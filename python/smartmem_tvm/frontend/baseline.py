@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model as TVM's own importer reads it: the baseline of comparisons."""
+"""Import a model with TVM's own importer alone, as the baseline of comparisons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smartmem_tvm.frontend.onnx_file import Model
 
 
 def import_as_tvm(model: Model) -> tvm.IRModule | None:
-    """Convert an ONNX model with nothing but TVM's importer, called as its ``from_onnx`` calls it.
+    """Convert an ONNX model with TVM's importer alone, called as in its ``from_onnx``.
 
     Parameters
     ----------
@@ -33,6 +33,6 @@ def import_as_tvm(model: Model) -> tvm.IRModule | None:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             return importer.from_onnx(model.proto.graph, opset)
-    except Exception:  # its converters raise whatever they meet
+    except Exception:  # its converters raise exceptions of many types
         end_blocks(importer.bb)
         return None

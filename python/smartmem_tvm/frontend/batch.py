@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives a model another batch, also where its graph has a batch of 1 written into it."""
+"""Change the batch size of a model, including a batch of 1 that is written into its graph."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -14,27 +14,27 @@ from smartmem_tvm.frontend import graph as walk
 
 Shape = tuple[int, ...]
 
-_SIZES = 64  # numbers of a constant that says how large something is, at most
+_SIZES = 64  # elements that a constant of sizes or axes has at most
 
 
 def rebatch(model: onnx.ModelProto, count: int, name: str) -> None:
-    """Make the first dimension of every input `count`, in place, and whatever the graph says of it.
+    """Set the first dimension of every input to `count`, in place, and the sizes in the graph that depend on it.
 
-    Where the model leaves that dimension open there is nothing more to do. Where it is 1, the sizes written into
-    ``Reshape``, ``Expand`` and ``Resize`` become those of the batch, and what is joined with a tensor of the batch is
-    repeated for it: the batch is followed through the graph as the size that is no longer 1 times what it was.
+    If the model leaves that dimension open, nothing else changes. If it is 1, the constant sizes of ``Reshape``,
+    ``Expand`` and ``Resize`` get the batch, and a tensor that is concatenated with one of the batch is repeated. The
+    batch is found in each tensor as the dimension that differs between the old and the new shapes.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Without values of its large weights; sizes other than the batch may still be open.
+        A model without the values of its large weights; sizes other than the batch may still be open.
     name : str
-        What messages call it.
+        The model's name in messages.
 
     Raises
     ------
     UserError
-        If an input has another first dimension, or an operator cannot be given the batch.
+        If an input has another first dimension, or an operator cannot take the batch.
     """
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
@@ -56,7 +56,7 @@ def _copied(kind: TypeProto) -> TypeProto:
 
 
 def _widen(value: onnx.ValueInfoProto, count: int, name: str) -> bool:
-    """Write the batch into an input; whether the model had a 1 there."""
+    """Write the batch into an input; return whether the model had a 1 there."""
     dims = value.type.tensor_type.shape.dim
     if not dims:
         raise UserError(f"Input '{value.name}' of {name} has no dimension that is known to be the batch: leave it out.")
@@ -72,7 +72,7 @@ def _widen(value: onnx.ValueInfoProto, count: int, name: str) -> bool:
 
 
 class _Rewriter:
-    """Goes through a graph with the types of all tensors as they were, and as they become with the batch."""
+    """Rewrite a graph with the types of all tensors before the change of the batch and after it."""
 
     def __init__(self, model: onnx.ModelProto, count: int, name: str, before: dict, after: dict):
         self.model, self.count, self.name = model, count, name
@@ -97,7 +97,7 @@ class _Rewriter:
         self.model.graph.node.extend(self.nodes)
 
     def _types(self, node: onnx.NodeProto, known: dict) -> dict:
-        """What a node gives, as far as ONNX can tell."""
+        """Return the types of a node's outputs that ONNX can infer."""
         try:
             schema = onnx.defs.get_schema(node.op_type, self.versions.get(node.domain, 1), node.domain)
             inputs = {each: known[each] for each in node.input if each in known}
@@ -109,18 +109,18 @@ class _Rewriter:
             raise self._refusal(node, reason) from error
 
     def _is_small(self, tensor: str) -> bool:
-        """Whether it can be sizes, axes and the like; values of large weights are not here."""
+        """Whether a tensor may hold sizes or axes; the values of large weights are not loaded here."""
         return tensor in self.values and prod(self.values[tensor].dims) <= _SIZES
 
     def _shapes(self, tensor: str) -> tuple[Shape, Shape] | None:
-        """A tensor's sizes as they were and as they are."""
+        """Return a tensor's sizes before the change and after it."""
         both = (self.before.get(tensor), self.after.get(tensor))
         dims = [each.tensor_type.shape.dim for each in both if each is not None]
         known = len(dims) == 2 and all(dim.HasField("dim_value") for each in dims for dim in each)
         return tuple(tuple(dim.dim_value for dim in each) for each in dims) if known else None
 
     def _axis(self, tensor: str) -> int | None:
-        """The dimension of a tensor that the batch is in, None if there is none."""
+        """Return the batch's dimension of a tensor, None if it has none."""
         old, new = self._shapes(tensor) or ((), ())
         return next((axis for axis, (one, many) in enumerate(zip(old, new)) if one != many), None)
 
@@ -131,7 +131,7 @@ class _Rewriter:
         return [int(each) for each in numpy_helper.to_array(tensor)]
 
     def _give(self, node: onnx.NodeProto, place: int, sizes: Sequence[int] | np.ndarray) -> None:
-        """A constant of this node's own, in the place of one that others may read too."""
+        """Replace an input of the node by a new constant: other nodes may read the old one."""
         tensor = numpy_helper.from_array(np.array(sizes, "int64"), self._unused(f"{node.output[0]}_sizes"))
         self.model.graph.initializer.append(tensor)
         self.values[tensor.name], self.before[tensor.name] = tensor, helper.make_tensor_type_proto(7, tensor.dims)
@@ -149,7 +149,7 @@ class _Rewriter:
             return
         self._constant(node, 1)
         sizes = [dim.dim_value for dim in old[node.output[0]].tensor_type.shape.dim]
-        inner = prod(self._shapes(node.input[0])[0][axis:])  # numbers of one sample that lie together
+        inner = prod(self._shapes(node.input[0])[0][axis:])  # contiguous numbers of one sample
         places = [each for each in range(len(sizes)) if prod(sizes[each:]) == inner]
         if not places:
             raise self._refusal(node, "the batch would lie within a dimension")
@@ -171,7 +171,7 @@ class _Rewriter:
                 self._give(node, 3, sizes)
 
     def _gather(self, node: onnx.NodeProto, old: dict) -> None:
-        """Along a dimension that the batch is in: the same places of each sample, as ``as_strided`` needs it."""
+        """Gather along the batch's dimension the same places of each sample, as exported for ``as_strided``."""
         axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
         if self._axis(node.input[0]) is None or axis % len(self._shapes(node.input[0])[0]) != self._axis(node.input[0]):
             return
@@ -195,7 +195,7 @@ class _Rewriter:
                 node.input[place] = self._repeated(each, axis, rank, node)
 
     def _repeated(self, tensor: str, axis: int, rank: int, node: onnx.NodeProto) -> str:
-        """A tensor without a batch, for each sample once."""
+        """Repeat a tensor that has no batch once for each sample."""
         sizes = [self.count if each == axis else 1 for each in range(rank)]
         wide = helper.make_node("Tile", [tensor, ""], [self._unused(f"{node.output[0]}_{tensor}_batch")])
         self._give(wide, 1, sizes)
@@ -218,11 +218,11 @@ _CHANGES = {
     "Gather": _Rewriter._gather,
     "Concat": _Rewriter._concat,
 }
-"""Operator -> what gives it the batch; all others take what comes."""
+"""Operator -> the method that gives it the batch; all other operators need no change."""
 
 
 def check_batch(single: Iterable[list[np.ndarray]], whole: list[np.ndarray], name: str) -> None:
-    """Refuse a model whose outputs for a batch are not those for its samples, one by one.
+    """Refuse a model whose outputs for a batch differ from those of its samples one by one.
 
     Parameters
     ----------

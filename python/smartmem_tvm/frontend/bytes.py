@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the tensors of narrow types (`smartmem_tvm.narrow`) of a graph in bytes, before TVM's importer sees it."""
+"""Keep the tensors of narrow types (`smartmem_tvm.narrow`) of a graph in bytes, before TVM's importer reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = {
     number: str(helper.tensor_dtype_to_np_dtype(number)) for number in onnx.TensorProto.DataType.values() if number
 }
 NARROW = {number: name for number, name in _NAMES.items() if is_narrow(name)}
-# The attribute that tells a converter which types its inputs have in the file (0 where they are not narrow).
+# The attribute with the types that a node's inputs have in the file (0 for those that are not narrow).
 TYPES = "smartmem_types"
 
 _CASTS = frozenset({"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "BitCast"})
@@ -27,12 +27,12 @@ _KNOWS = _CASTS | _MOVES | {"Shape", "Size", "GatherBlockQuantized", "MatMulNBit
 def keep_in_bytes(model: onnx.ModelProto, name: str) -> dict[str, str]:
     """Turn each tensor of a narrow type into bytes, in place, and return name -> type of those tensors.
 
-    Casts and quantizations learn the types of their inputs from the attribute `TYPES`.
+    Casts and quantizations get the types of their inputs in the attribute `TYPES`.
 
     Raises
     ------
     UserError
-        If an operator reads such a tensor that neither moves nor converts it.
+        If an operator that reads a tensor of a narrow type neither moves nor converts it.
     """
     kept = _Keeper(name)
     kept.graph(model.graph)
@@ -45,7 +45,7 @@ class _Keeper:
         self.types: dict[str, int] = {}  # tensor -> ONNX's number of its type
 
     def graph(self, graph: onnx.GraphProto) -> None:
-        """Go through a graph in its order, and through what is nested in it."""
+        """Go through a graph in its order, and through the graphs nested in it."""
         for tensor in graph.initializer:
             self._note([tensor.name], _in_bytes(tensor))
         for value in graph.input:
@@ -79,7 +79,7 @@ class _Keeper:
             self._note(node.output, next(filter(None, [*types, *tensors]), 0))
 
     def _attribute(self, attribute: onnx.AttributeProto) -> int:
-        """Go through what is nested in an attribute, and return the type that it gives the results, if it is narrow."""
+        """Go through the graphs and tensors of an attribute; return the narrow type that it gives the results, or 0."""
         if attribute.HasField("t"):
             return _in_bytes(attribute.t)
         results = [0]

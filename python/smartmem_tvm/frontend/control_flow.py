@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop and Scan are unrolled; If takes its branch.
+"""Unroll Loop and Scan, and replace If by the branch that it takes.
 
-An If whose condition is known only at run time computes both branches, which have no effects, and chooses between the
-results. That is worth it where branches are small, and what keeps every shape static.
+An If whose condition is known only at run time computes both branches, which have no side effects, and selects between
+the results. This keeps every shape static, and costs little if the branches are small.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _BRANCHES = ["then_branch", "else_branch"]
 
 
 def take_branches(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """Return a model without each If whose condition is a constant of it: with the branch that it takes instead.
+    """Return a model in which each If with a constant condition is replaced by the branch that it takes.
 
-    What is in the other branch, which may be of wrong sizes, is never looked at; weights that only it reads are gone.
+    The other branch, which may have wrong sizes, is not read; weights that only it reads are dropped.
     """
     if not any(node.op_type == "If" for node in model.graph.node):
         return model
@@ -38,7 +38,7 @@ def take_branches(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 def take(at: Flattening, node: onnx.NodeProto) -> None:
-    """The branch of a known condition; an If whose condition is not known stays."""
+    """Take the branch of an If whose condition is known; keep an If whose condition is not known."""
     condition = at.known(node.input[0])
     if condition is None:
         at.keep(node)
@@ -52,7 +52,7 @@ def resolve(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     Raises
     ------
     UserError
-        If a number that decides is known only at run time, or the loops become too many nodes.
+        If a condition or trip count is known only at run time, or the loops become too many nodes.
     """
     if not any(node.op_type in RESOLVED for node in walk.nodes(model.graph)):
         return model
@@ -62,7 +62,7 @@ def resolve(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 def _take_all(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """Take branches as long as folding what is in them shows the conditions of further ones, as those of shapes."""
+    """Take branches and fold until folding reveals no further condition, such as one on shapes."""
     while (taken := take_branches(model, name)) is not model and _count_ifs(taken) != _count_ifs(model):
         model = fold.fold_shape_arithmetic(taken)
     return model
@@ -73,7 +73,7 @@ def _count_ifs(model: onnx.ModelProto) -> int:
 
 
 def if_(at: Flattening, node: onnx.NodeProto) -> None:
-    """The branch of a known condition; both, and an If of nothing but names, where it is known at run time."""
+    """Take the branch of a known condition; for a condition of run time inline both and keep an If of names only."""
     branches = {each.name: each.g for each in node.attribute}
     condition = at.known(node.input[0])
     if condition is None and all(each.op_type == "Identity" for graph in branches.values() for each in graph.node):
@@ -87,7 +87,7 @@ def if_(at: Flattening, node: onnx.NodeProto) -> None:
 
 
 def _spliced(at: Flattening, node: onnx.NodeProto, taken: list[str], joined: Callable) -> None:
-    """The nodes of these branches in the place of an If, and what `joined` makes of their results."""
+    """Put the nodes of these branches in the place of an If, followed by the nodes that `joined` makes."""
     branches = {each.name: each.g for each in node.attribute}
     copies = [at.body(branches[name], 0, len(node.output)).copy(0, {}) for name in taken]
     results = [names for _, names in copies]
@@ -111,7 +111,7 @@ def _still_an_if(at: Flattening, node: onnx.NodeProto, results: list[list[str]])
 
 
 def choose(at: Flattening, node: onnx.NodeProto) -> None:
-    """Operators of this package's own, which no other library reads, for an If of nothing but names."""
+    """Replace an If of names only by this package's own operators, which no other library reads."""
     branches = {each.name: each.g for each in node.attribute}
     (first, yes), (second, no) = (at.body(branches[name], 0, len(node.output)).copy(0, {}) for name in _BRANCHES)
     label = walk.node_label(node)
@@ -127,7 +127,7 @@ def choose(at: Flattening, node: onnx.NodeProto) -> None:
 
 
 def loop(at: Flattening, node: onnx.NodeProto) -> None:
-    """As many copies of the body as the loop runs, what it hands on by name; scan outputs are concatenated."""
+    """Copy the body once for each iteration and connect the states by name; concatenate the scan outputs."""
     trips, condition = [*node.input, "", ""][:2]
     count = at.number(trips, "trip count") if trips else None
     goes_on = bool(at.value(condition, "condition").any()) if condition else True
@@ -168,7 +168,7 @@ def loop(at: Flattening, node: onnx.NodeProto) -> None:
 
 
 def scan(at: Flattening, node: onnx.NodeProto) -> None:
-    """As many copies of the body as the scanned axis is long."""
+    """Copy the body once for each place of the scanned axis."""
     if at.opset < 9 and not any(each.name == "scan_input_axes" for each in node.attribute):
         _scan_of_a_batch(at, node)
         return
@@ -212,7 +212,7 @@ def scan(at: Flattening, node: onnx.NodeProto) -> None:
 
 
 def _scan_of_a_batch(at: Flattening, node: onnx.NodeProto) -> None:
-    """Before opset 9 there is a batch: a Scan as it is now for each of it, along what is then the first axis."""
+    """Split a Scan from before opset 9, which has a batch, into one Scan for each sample, along its first axis."""
     lengths, *tensors = node.input
     if lengths:
         raise Refused("it has lengths of sequences; leave them out")
@@ -234,7 +234,7 @@ def _scan_of_a_batch(at: Flattening, node: onnx.NodeProto) -> None:
 
 
 def _stacked(at: Flattening, tensors: Sequence[str], axis: int, name: str) -> list[onnx.NodeProto]:
-    """Nodes that put tensors side by side along a new axis."""
+    """Return nodes that stack tensors along a new axis."""
     if not name:
         return []
     if not tensors:
@@ -255,7 +255,7 @@ def _ints(node: onnx.NodeProto, name: str, count: int) -> list[int]:
 
 
 def identity(at: Flattening, node: onnx.NodeProto) -> None:
-    """A second name of a sequence; of a tensor it stays a node."""
+    """Give a sequence a second name; an Identity of a tensor stays a node."""
     if node.input[0] in at.sequences:
         at.sequences[node.output[0]] = at.sequences[node.input[0]]
     else:

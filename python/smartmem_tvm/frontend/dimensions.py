@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives every dimension of every model input a number: from the model, from the user, or refuses."""
+"""Give every dimension of every model input a number from the model or from the user, or refuse."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,13 +20,13 @@ def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str)
     """Write `shapes` into the inputs of a model, in place, and drop initializers from the list of inputs.
 
     A named dimension that gets its value from one input gets it everywhere, and so does one that follows from it
-    (``32*h``); ``?`` and the like are no names. Shapes of intermediate tensors that the file carries are dropped if an
-    input changed: they may speak of the old shape.
+    (``32*h``); placeholders like ``?`` are not names. The shapes of intermediate tensors in the file are dropped if an
+    input changed: they may be those of the old input.
 
     Raises
     ------
     UserError
-        If `shapes` names something that is no input, has the wrong rank, contradicts the model or itself, or
+        If `shapes` names something other than an input, has the wrong rank, contradicts the model or itself, or
         leaves a dimension without a value.
     """
     _drop_initializers_from_inputs(model)
@@ -53,18 +53,18 @@ def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str)
 
 
 def _drop_initializers_from_inputs(model: onnx.ModelProto) -> None:
-    """Make initializers constants: the ONNX file of old exporters lists each of them as an input too."""
+    """Make initializers constants: old exporters list each of them as an input too."""
     constants = {tensor.name for tensor in model.graph.initializer}
     kept = [value for value in model.graph.input if value.name not in constants]
     if len(kept) == len(model.graph.input):
         return
     del model.graph.input[:]
     model.graph.input.extend(kept)
-    model.ir_version = max(model.ir_version, 4)  # IR 3 demands the double listing
+    model.ir_version = max(model.ir_version, 4)  # IR 3 requires initializers to be inputs, too
 
 
 def _forget_names_of_nothing(graph: onnx.GraphProto) -> None:
-    """Drop the names of sizes that say nothing, which ONNX's libraries would take for equal sizes."""
+    """Drop placeholder names of sizes: ONNX's libraries would take equal names for equal sizes."""
     for each in walk.graphs(graph):
         for value in (*each.input, *each.output, *each.value_info):
             for dim in value.type.tensor_type.shape.dim:
@@ -84,7 +84,7 @@ def _check_names(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], na
 
 
 def _check_is_tensor(value: onnx.ValueInfoProto, name: str, role: str = "Input") -> None:
-    untyped = role == "Output" and not value.HasField("type")  # outputs may be without
+    untyped = role == "Output" and not value.HasField("type")  # an output may lack a type
     if value.type.WhichOneof("value") != "tensor_type" and not untyped:
         kind = (value.type.WhichOneof("value") or "value without a type").removesuffix("_type").replace("_", " ")
         raise UserError(f"{role} '{value.name}' of {name} is a {kind}; only tensors are supported as {role.lower()}s.")
@@ -99,7 +99,7 @@ def _check_is_tensor(value: onnx.ValueInfoProto, name: str, role: str = "Input")
 
 
 def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, int], name: str) -> bool:
-    """Write one shape into an input; return whether that changed it. Values of names go to `named`."""
+    """Write one shape into an input; return whether that changed it. The values of names are added to `named`."""
     given = "x".join(map(str, shape))
     if any(size < 1 for size in shape):
         raise UserError(f"The shape {given} given for input '{value.name}' must have positive sizes only.")
@@ -136,7 +136,7 @@ def _write_named(value: onnx.ValueInfoProto, named: Mapping[str, int]) -> bool:
 
 
 def _refuse_open(graph: onnx.GraphProto, named: Mapping[str, int], name: str) -> None:
-    """Refuse inputs with dimensions still open, all in one error that says what to type."""
+    """Refuse inputs with open dimensions, all in one error that shows the option to type."""
     problems, remedies, example = [], [], size_names.example(_open_names(graph), named)
     in_python: dict[str, tuple[int, ...]] = {}
     for value in graph.input:
@@ -172,14 +172,14 @@ def _refuse_huge(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _forget_open_dims(value: onnx.ValueInfoProto) -> None:
-    """Drop the dimension names of an output: the shapes of the inputs now decide them."""
+    """Drop the dimension names of an output: the shapes of the inputs now determine its sizes."""
     for dim in value.type.tensor_type.shape.dim:
         if not _is_fixed(dim):
             dim.Clear()
 
 
 def _is_fixed(dim: Dim) -> bool:
-    # Some exporters write -1 for a size that is not known. A size of 0 is one: the tensor has no elements.
+    # Some exporters write -1 for an unknown size. A size of 0 is fixed: the tensor has no elements.
     return dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
 
 

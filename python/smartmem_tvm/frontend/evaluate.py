@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folds known nodes one by one: for what ONNX Runtime cannot load, or has no kernel for (bfloat16, new operators)."""
+"""Fold known nodes one by one where ONNX Runtime cannot load a graph or lacks a kernel (bfloat16, new operators)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from smartmem_tvm.light import has_data
 
 LARGEST = 2**20  # numbers in a tensor; shape arithmetic and masks have fewer
 
-# Kept for the importer, which knows what they stand for.
+# Kept: the importer reads the quantization of a graph from these nodes.
 _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 # Types of elements that numpy has, or gets from ml_dtypes.
@@ -36,8 +36,8 @@ Values = dict[str, np.ndarray]
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with the nodes that are known before it runs as initializers; itself if there is none.
 
-    A tensor without elements is known, whatever it is made from. Each round may give ONNX's inference the values
-    that tell it more shapes.
+    A tensor without elements is always known. Each round may give ONNX's shape inference values from which it derives
+    further shapes.
     """
     while True:
         folded = _fold_once(model)
@@ -51,7 +51,7 @@ def _fold_once(model: onnx.ModelProto) -> onnx.ModelProto:
     values = {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in model.graph.initializer
-        if prod(tensor.dims) <= LARGEST and has_data(tensor)  # large weights are kept apart
+        if prod(tensor.dims) <= LARGEST and has_data(tensor)  # large weights are stored elsewhere
     }
     values |= {name: np.zeros(shape, dtype) for name, (shape, dtype) in _empty(types)}
     kept = []
@@ -67,7 +67,7 @@ def _fold_once(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _with(model: onnx.ModelProto, nodes: list[onnx.NodeProto], values: Values) -> onnx.ModelProto:
-    """The model with these nodes only, and with initializers for what they read."""
+    """Return the model with only these nodes, and with initializers for the tensors that they read."""
     folded = onnx.ModelProto()
     folded.CopyFrom(model)
     del folded.graph.node[:]
@@ -82,7 +82,7 @@ def _with(model: onnx.ModelProto, nodes: list[onnx.NodeProto], values: Values) -
 
 
 def _results(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> Values | None:
-    """The results of a node by name, None if they are not known, too large, or nobody can compute them."""
+    """Return the results of a node by name; None if they are unknown, too large or cannot be computed."""
     if all(name in values for name in node.output if name):
         return {}  # without elements
     if node.domain not in walk.ONNX_DOMAINS or node.op_type in _KEPT:
@@ -102,7 +102,7 @@ def _results(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> 
 
 
 def _empty(types: Types) -> Iterator[tuple[str, tuple[list[int], np.dtype]]]:
-    """Name, sizes and type of each tensor that has no elements."""
+    """Yield name, sizes and type of each tensor that has no elements."""
     for name, kind in types.items():
         shape = shape_of(kind)
         if shape is None or 0 not in shape or more_than_most(shape):
@@ -112,7 +112,7 @@ def _empty(types: Types) -> Iterator[tuple[str, tuple[list[int], np.dtype]]]:
 
 
 def shape_of(kind: onnx.TypeProto | None) -> list[int] | None:
-    """The sizes of a tensor, None if one of them is not known."""
+    """Return the sizes of a tensor, None if one of them is unknown."""
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None
     dims = kind.tensor_type.shape.dim
@@ -121,7 +121,7 @@ def shape_of(kind: onnx.TypeProto | None) -> list[int] | None:
 
 
 def _evaluate(node: onnx.NodeProto, values: Values, types: Types, opset: int) -> Values | None:
-    """What a node computes; None if it is random, or if that is no tensor of the type that ONNX infers."""
+    """Return the results of a node; None if it is random, or if a result is not of the type that ONNX infers."""
     if not onnx.defs.has(node.op_type, opset) or any(each.HasField("g") for each in node.attribute):
         return None
     if node.op_type != "Constant" and onnx.defs.get_schema(node.op_type, opset).node_determinism == _RANDOM:
@@ -135,10 +135,10 @@ def _evaluate(node: onnx.NodeProto, values: Values, types: Types, opset: int) ->
         [numpy_helper.from_array(array, name) for name, array in values.items()],
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)
-    # ONNX's own implementation takes some old forms for new ones.
+    # ONNX's reference implementation computes some old versions of operators like the new ones.
     runs = (_by_onnxruntime,) if is_old(node.op_type, opset) else (_by_onnxruntime, _by_reference)
     for run in runs:
-        with warnings.catch_warnings(), contextlib.suppress(Exception):  # whatever they raise
+        with warnings.catch_warnings(), contextlib.suppress(Exception):  # both raise exceptions of many types
             warnings.simplefilter("ignore")
             results = dict(zip(names, map(np.asarray, run(model)), strict=True))
             if all(_is_of_type(array, types.get(name)) for name, array in results.items()):
@@ -147,7 +147,7 @@ def _evaluate(node: onnx.NodeProto, values: Values, types: Types, opset: int) ->
 
 
 def _by_onnxruntime(model: onnx.ModelProto) -> list:
-    import onnxruntime  # here, because it takes 0.2 s and most models do not come this way
+    import onnxruntime  # here: the import takes 0.2 s, and most models need no evaluation
 
     options = session_options()
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

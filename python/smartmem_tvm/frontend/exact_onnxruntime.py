@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ONNX Runtime computes where its numbers are taken for right: on one thread, without a saturation of its own."""
+"""Options of ONNX Runtime where it is the reference: one thread, and no saturation that ONNX does not define."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _FATAL = 4
 
 
 def session_options(level: onnxruntime.GraphOptimizationLevel | None = None) -> onnxruntime.SessionOptions:
-    """Options of a session that says nothing, and whose products of bytes are those of ONNX.
+    """Return options of a session that prints nothing and whose products of bytes are those of ONNX.
 
     On x86 CPUs without dot products of bytes ONNX Runtime adds pairs of products in 16 bits, which saturate. With
-    ``session.x64quantprecision`` it takes its slower kernels there.
+    ``session.x64quantprecision`` it uses its slower, exact kernels there.
 
     Parameters
     ----------
     level : onnxruntime.GraphOptimizationLevel, optional
         By default ONNX Runtime's own.
     """
-    import onnxruntime  # here, because it takes 0.2 s and most models do not come this way
+    import onnxruntime  # here: the import takes 0.2 s, and most models do not need it
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL

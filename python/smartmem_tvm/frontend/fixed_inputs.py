@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs that have one value for good: they become constants of the model, and may decide which branches it has."""
+"""Turn inputs with a fixed value into constants of the model; they may decide which branches it has."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def fix(model: onnx.ModelProto, values: Mapping[str, ArrayLike], name: str) -> A
     Parameters
     ----------
     model : onnx.ModelProto
-        As in the file; a size of such an input may be open.
+        The model of the file; a size of a fixed input may be open.
     values : mapping from str to array_like
-        Input name -> numbers. One number is also a tensor of one element, a list one of any shape of so many.
+        Input name -> numbers. One number also stands for a tensor of one element, a list for a tensor of any shape with
+        as many elements.
     name : str
-        What messages call the model.
+        The model's name in messages.
 
     Returns
     -------
@@ -37,7 +38,7 @@ def fix(model: onnx.ModelProto, values: Mapping[str, ArrayLike], name: str) -> A
     Raises
     ------
     UserError
-        If there is no such input, or the numbers are not of its shape or type.
+        If there is no input of that name, or the numbers are not of its shape or type.
     """
     inputs = {value.name: value for value in model.graph.input}
     arrays = {}
@@ -51,12 +52,12 @@ def fix(model: onnx.ModelProto, values: Mapping[str, ArrayLike], name: str) -> A
 
 
 def without_fixed(arrays: Mapping[str, np.ndarray], fixed: Mapping[str, ArrayLike]) -> Arrays:
-    """Arrays without those of inputs that have one value for good.
+    """Return the arrays without those of inputs that have a fixed value.
 
     Raises
     ------
     UserError
-        If one of these holds something else.
+        If the array of a fixed input holds other numbers.
     """
     for name in arrays.keys() & fixed.keys():
         given, value = np.asarray(arrays[name]), np.asarray(fixed[name])
@@ -69,7 +70,7 @@ def without_fixed(arrays: Mapping[str, np.ndarray], fixed: Mapping[str, ArrayLik
 
 
 def text_of(value: ArrayLike) -> str:
-    """Numbers as ``--value`` takes them."""
+    """Return numbers in the form that ``--value`` takes."""
     numbers = np.asarray(value).reshape(-1).tolist()
     return ",".join(map(str, numbers[:_LISTED])) + (f" and {more} more" if (more := len(numbers) - _LISTED) > 0 else "")
 

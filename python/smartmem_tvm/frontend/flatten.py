@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph on its way to one without loops, branches and sequences: see `control_flow` and `sequences`.
+"""Rewrite a graph without loops, branches and sequences: see `control_flow` and `sequences`.
 
-All of it needs numbers that are known before the graph runs: how often a loop runs, whether its condition stays true,
-which element of a sequence is meant. They are evaluated from constants by ONNX's reference evaluator.
+The rewrite needs numbers that are known before the graph runs: trip counts of loops, their conditions, and positions in
+sequences. ONNX's reference evaluator computes them from constants.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend.functions import types_of
 from smartmem_tvm.frontend.subgraphs import Body
 
-MOST_NODES = 2000  # that loops may become: the time to compile grows faster than their number
-_MOST_EVALUATED = 1000  # nodes of a constant
+MOST_NODES = 2000  # that loops may be unrolled to: the time to compile grows faster than their number
+_MOST_EVALUATED = 1000  # nodes evaluated for one constant
 _NOT_EVALUATED = {
     "If",
     "Bernoulli",
@@ -35,24 +35,24 @@ _NOT_EVALUATED = {
 
 
 class Refused(Exception):
-    """Why a node cannot be flattened, as the rest of a sentence."""
+    """A node cannot be flattened; the text is the rest of a sentence that names the reason."""
 
 
 Handler = Callable[["Flattening", onnx.NodeProto], None]
 
 
 def flatten(model: onnx.ModelProto, name: str, handlers: Mapping[str, Handler]) -> onnx.ModelProto:
-    """Return the model, flat.
+    """Return the model without nested graphs and sequences.
 
     Parameters
     ----------
     handlers : mapping
-        Operator -> what is done with a node of it. A handler adds nodes with `Flattening.then`.
+        Operator -> the function that flattens a node of it. A handler adds nodes with `Flattening.then`.
 
     Raises
     ------
     UserError
-        If a number that decides is known only at run time, or the loops become too many nodes.
+        If a condition, trip count or position is known only at run time, or the loops become too many nodes.
     """
     flat = onnx.ModelProto()
     flat.CopyFrom(model)
@@ -76,20 +76,20 @@ def flatten(model: onnx.ModelProto, name: str, handlers: Mapping[str, Handler]) 
 
 
 class Flattening:
-    """The nodes of a flat graph, as they are made in order.
+    """The nodes of a flat graph, created in order.
 
     Attributes
     ----------
     nodes : list of onnx.NodeProto
-        Of the flat graph.
+        The nodes of the flat graph.
     constants : list of onnx.TensorProto
-        Initializers that came up on the way.
+        Initializers that flattening adds.
     sequences : dict
-        Sequence -> the names of its tensors; optional -> the same, a name, or None if it is empty.
+        Sequence -> the names of its tensors; optional -> a list of names, one name, or None if it is empty.
     opset : int
         ONNX's version that the model states.
     undecided : dict
-        Label of each If of which both branches are here -> the inputs that its condition depends on.
+        Label of each If that has both branches in the flat graph -> the inputs that its condition depends on.
     """
 
     def __init__(self, model: onnx.ModelProto, handlers: Mapping[str, Handler]):
@@ -108,7 +108,7 @@ class Flattening:
         self._count = self._unrolled = 0
 
     def run(self, nodes: Iterable[onnx.NodeProto]) -> None:
-        """Flatten these."""
+        """Flatten these nodes."""
         self._pending.extend(nodes)
         while self._pending:
             each = self._pending.popleft()
@@ -123,21 +123,21 @@ class Flattening:
                 handler(self, each)
 
     def keep(self, node: onnx.NodeProto) -> None:
-        """A node that stays as it is."""
+        """Add a node unchanged."""
         self.nodes.append(node)
         self._producers.update({name: (len(self.nodes), node) for name in node.output})
 
     def then(self, nodes: Iterable[onnx.NodeProto | Callable[[], None]]) -> None:
-        """Do these nodes next, and call these functions: they are in the place of the node at hand."""
+        """Flatten these nodes, and call these functions, next: they replace the current node."""
         self._pending.extendleft(reversed(list(nodes)))
 
     def body(self, graph: onnx.GraphProto, inputs: int, outputs: int) -> Body:
-        """A nested graph, to be copied; its constants are the flat graph's.
+        """Return a nested graph to copy from; its constants move to the flat graph.
 
         Raises
         ------
         Refused
-            If it has another number of inputs or outputs than its node gives and takes.
+            If its numbers of inputs or outputs differ from those of its node.
         """
         if (len(graph.input), len(graph.output)) != (inputs, outputs):
             raise Refused(
@@ -151,46 +151,46 @@ class Flattening:
         return body
 
     def both_ways(self, node: onnx.NodeProto) -> None:
-        """Say that both branches of an If are here."""
+        """Record that both branches of an If are in the flat graph."""
         inputs = undecided.deciding_inputs(self._model, self._producers, node.input[0])
         self.undecided[walk.node_label(node)] = inputs
 
     def spend(self, nodes: int) -> None:
-        """Count nodes that a loop becomes."""
+        """Count the nodes of an unrolled loop."""
         self._unrolled += nodes
         if self._unrolled > MOST_NODES:
             raise Refused(f"unrolled it would be more than {MOST_NODES} nodes; export the model for shorter inputs")
 
     def constant(self, value: np.ndarray) -> str:
-        """The name of a new constant."""
+        """Add a constant and return its name."""
         tensor = numpy_helper.from_array(np.asarray(value), self.name("constant"))
         self.constants.append(tensor)
         self._tensors[tensor.name] = tensor
         return tensor.name
 
     def name(self, what: str) -> str:
-        """A new name."""
+        """Return a new name."""
         self._count += 1
         return f"{walk.node_label(self.current)}/{what}{self._count}"
 
     def node(self, op_type: str, inputs: list[str], output: str = "", **attributes) -> tuple[onnx.NodeProto, str]:
-        """A new node and the name of its result."""
+        """Return a new node and the name of its result."""
         output = output or self.name(op_type)
         return helper.make_node(op_type, inputs, [output], name=output, **attributes), output
 
     def unsqueezed(self, tensor: str, axis: int) -> tuple[onnx.NodeProto, str]:
-        """A node that gives a tensor a further axis."""
+        """Return a node that adds an axis to a tensor, and the name of its result."""
         if self.opset < 13:
             return self.node("Unsqueeze", [tensor], axes=[axis])
         return self.node("Unsqueeze", [tensor, self.constant(np.array([axis], "int64"))])
 
     def value(self, name: str, what: str) -> np.ndarray:
-        """A number that has to be known.
+        """Return a number that has to be known.
 
         Raises
         ------
         Refused
-            If it depends on run-time data; the message calls it `what`.
+            If it depends on run-time data; the message names it `what`.
         """
         value = self.known(name)
         if value is None:
@@ -198,12 +198,12 @@ class Flattening:
         return value
 
     def number(self, name: str, what: str) -> int:
-        """As `value`, of a single number.
+        """Return a single integer that has to be known.
 
         Raises
         ------
         Refused
-            If it is none, besides.
+            If it depends on run-time data, or is not a single integer.
         """
         value = self.value(name, what)
         if value.size != 1 or value.dtype.kind not in "biu":
@@ -211,7 +211,7 @@ class Flattening:
         return int(value.reshape(-1)[0])
 
     def known(self, name: str) -> np.ndarray | None:
-        """The value of a tensor, None if it depends on run-time data."""
+        """Return the value of a tensor, None if it depends on run-time data."""
         if name not in self._values:
             found = self._evaluate(name)
             if found is None:
@@ -246,11 +246,11 @@ class Flattening:
         part = helper.make_model(graph, opset_imports=self._model.opset_import)
         try:
             return np.asarray(ReferenceEvaluator(part).run(None, {})[0])
-        except Exception:  # what it cannot evaluate is not known
+        except Exception:  # a tensor that cannot be evaluated is unknown
             return None
 
     def shape(self, name: str, what: str) -> list[int]:
-        """The sizes of a tensor that have to be known; `what` is how a refusal calls it."""
+        """Return the sizes of a tensor, which have to be known; a refusal names it `what`."""
         if self._shapes[0] != len(self.nodes):
             self._shapes = (len(self.nodes), self._inferred())
         found = self._shapes[1].get(name)
@@ -261,7 +261,7 @@ class Flattening:
     def _inferred(self) -> dict[str, list[int]]:
         part = onnx.ModelProto()
         part.CopyFrom(self._model)
-        part.ir_version = max(4, part.ir_version)  # before, ONNX looks at no initializer that is no input
+        part.ir_version = max(4, part.ir_version)  # before IR 4, ONNX only reads initializers that are also inputs
         del part.graph.node[:], part.graph.output[:], part.graph.value_info[:]
         part.graph.node.extend(self.nodes)
         part.graph.initializer.extend(self.constants)
@@ -269,7 +269,7 @@ class Flattening:
         return {name: shape for name, shape in shapes.items() if shape is not None}
 
     def axis(self, axis: int, shape: list[int]) -> int:
-        """An axis of a tensor, counted from its first.
+        """Return an axis of a tensor as a number that is not negative.
 
         Raises
         ------
@@ -281,5 +281,5 @@ class Flattening:
         return axis % len(shape)
 
     def identity(self, source: str, name: str) -> onnx.NodeProto:
-        """A node that gives a tensor, or a sequence, a second name."""
+        """Return a node that gives a tensor or a sequence a second name."""
         return self.node("Identity", [source], name)[0]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folds shape arithmetic (Shape, Gather, Concat ... chains) into constants, by ONNX Runtime.
+"""Fold shape arithmetic (Shape, Gather, Concat ... chains) into constants with ONNX Runtime.
 
-The TorchScript exporter writes the shape of each reshape as a small graph that computes it. TVM's importer
-refuses most of these. ONNX Runtime's basic level folds all of them once the inputs have fixed sizes; it was
-chosen over onnxslim and onnxscript's optimizer, see ``docs/frontend.md`` for the comparison.
+The TorchScript exporter writes the shape of each reshape as a small graph that computes it. TVM's importer refuses most
+of these. ONNX Runtime's basic level folds all of them once the inputs have fixed sizes; it was preferred to onnxslim
+and onnxscript's optimizer, see ``docs/frontend.md`` for the comparison.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Bytes of weights that ONNX Runtime may have for folding. Beyond, Relax folds what is known, one node at a time.
+# Bytes of weights that ONNX Runtime gets for folding. Beyond that, Relax folds the known nodes one at a time.
 FOLDABLE = 2**30
 
-# What folding may take before it is given up: more than any exporter's shape arithmetic does.
+# Seconds and bytes that folding may take before it is given up: more than an exporter's shape arithmetic needs.
 FOLDING_SECONDS, MEMORY = 120, 8 * FOLDABLE
 
 # Parts of ONNX Runtime's basic level that add or move layout operators to suit its own kernels.
@@ -38,8 +38,8 @@ _UNWANTED = ["MatMulAddFusion", "TransposeOptimizer"]
 def known_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     """Return the nodes whose results are known before the graph runs.
 
-    These are Shape and Size nodes (input sizes are fixed by now), nodes whose inputs are all constants, and
-    nodes fed by these alone. Constant nodes themselves do not count.
+    These are Shape and Size nodes (input sizes are fixed by now), nodes whose inputs are all constants, and nodes that
+    read only results of these. Constant nodes themselves do not count.
     """
     known = {tensor.name for graph in walk.graphs(model.graph) for tensor in graph.initializer}
     found = []
@@ -56,8 +56,8 @@ def known_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 def fold_shape_arithmetic(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with everything folded that is known before it runs.
 
-    The model itself is returned if there is nothing to fold. What ONNX Runtime cannot load, or leaves, is folded
-    node by node; TVM's importer has the last word, and names the node it stumbles over.
+    The model itself is returned if there is nothing to fold. Nodes that ONNX Runtime cannot load, or leaves, are folded
+    one by one; TVM's importer folds the rest or refuses a node by name.
     """
     if not known_nodes(model):
         return model
@@ -74,7 +74,7 @@ def _optimize(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _optimized(model: bytes) -> bytes:
-    import onnxruntime  # here, because it takes 0.2 s and most models do not come this way
+    import onnxruntime  # here: the import takes 0.2 s, and most models do not need it
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "folded.onnx"
@@ -89,10 +89,9 @@ def _optimized(model: bytes) -> bytes:
 def lift_weights(model: onnx.ModelProto, weights: Weights) -> list[str]:
     """Turn large weights into graph inputs, in place, and return their names for `put_back`.
 
-    The steps on the graph then cost milliseconds whatever the model's size, and protobuf's limit of 2 GiB is
-    no concern. Weights that folding can use get their values instead, unless they are too many: those read by
-    `known_nodes`, and all of them if there is a batch normalization, which ONNX Runtime merges into the
-    convolution before it.
+    The steps on the graph then take milliseconds for a model of any size and stay below protobuf's limit of 2 GiB.
+    Weights that folding can use keep their values unless they exceed `FOLDABLE`: those read by `known_nodes`, and all
+    of them if there is a batch normalization, which ONNX Runtime merges into the convolution before it.
     """
     graph = model.graph
     used = {name for node in known_nodes(model) for name in node.input}
@@ -113,7 +112,7 @@ def lift_weights(model: onnx.ModelProto, weights: Weights) -> list[str]:
 
 
 def put_back(model: onnx.ModelProto, names: list[str]) -> None:
-    """Undo `lift_weights`, in place: again initializers without data; those that nothing reads are left out."""
+    """Undo `lift_weights`, in place: make them initializers without data again and drop those that no node reads."""
     graph = model.graph
     read = {name for node in walk.nodes(graph) for name in node.input} | {value.name for value in graph.output}
     lifted = {value.name: value for value in graph.input if value.name in set(names)}

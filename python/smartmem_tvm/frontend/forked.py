@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function in a fork of this process, which has one thread: it may abort, hang, or take all memory there."""
+"""Call a function in a fork of this process, which has one thread: there it may abort, hang or take all memory."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from typing import IO, Any
 from smartmem_tvm.errors import UserError
 
 _PAUSE_SECONDS = 0.002
-_ALIGNMENT = 64  # bytes; vector instructions count on it
+_ALIGNMENT = 64  # bytes; vector instructions rely on it
 _VALUE, _REFUSED, _FAILED, _NO_MEMORY = range(4)
 
 
 class Stopped(Exception):
-    """The function did not come to its end: it says how it ended."""
+    """The function did not return; the text says how it ended."""
 
 
 def file_in_memory() -> IO[bytes]:
-    """A file without a name, for what goes from one process to another."""
+    """Return a file without a name, to pass data from one process to another."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("smartmem"), "w+b")
     return tempfile.TemporaryFile()
 
 
 def write(content: object, file: IO[bytes]) -> None:
-    """Write an object into an empty file, its arrays where `read` finds them without a copy."""
+    """Write an object into an empty file, with its arrays in places from which `read` maps them without a copy."""
     arrays: list[pickle.PickleBuffer] = []
     head = pickle.dumps(content, protocol=5, buffer_callback=arrays.append)
     raws = [each.raw() for each in arrays]
@@ -48,7 +48,7 @@ def write(content: object, file: IO[bytes]) -> None:
 
 
 def read(file: IO[bytes]) -> Any:
-    """What `write` wrote; arrays are views of the file's pages, of which a write makes copies of its own."""
+    """Return the object that `write` wrote; its arrays are views of the file's pages, copied on write."""
     pages = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
     count, head = struct.unpack_from("<2Q", pages)
     sizes = (head, *struct.unpack_from(f"<{count}Q", pages, 16))
@@ -67,23 +67,23 @@ def run_forked(
     answer: IO[bytes],
     wanted: Callable[[], bool],
 ) -> None:
-    """Call a function for what it returns, which is written into a file; see `outcome`.
+    """Call a function in a fork, which writes its result into a file; see `outcome`.
 
     Parameters
     ----------
     seconds : float
-        After which it is stopped.
+        The time after which it is stopped.
     memory : int, optional
-        Bytes that it may take, beyond those of this process.
+        Bytes that it may allocate beyond those of this process.
     answer : file
-        Gets what came of it.
+        The file for the result.
     wanted : callable
-        Asked again and again: if not, it is stopped.
+        Called repeatedly; once it returns False, the function is stopped.
 
     Raises
     ------
     Stopped
-        If it crashed, or took longer.
+        If it crashed or ran out of time.
     """
     child = os.fork()
     if not child:
@@ -94,14 +94,14 @@ def run_forked(
 
 
 def outcome(answer: IO[bytes]) -> Any:
-    """What the function returned.
+    """Return the function's result.
 
     Raises
     ------
     UserError
-        The function's own.
+        If the function raised it.
     Stopped
-        If it took too much memory.
+        If it ran out of memory.
     RuntimeError
         With the traceback of any other error of the function.
     """
@@ -116,7 +116,7 @@ def outcome(answer: IO[bytes]) -> Any:
 
 
 def _run(function: Callable, arguments: tuple, memory: int | None, answer: IO[bytes]) -> None:
-    """Ends the process, without what others have registered for its end."""
+    """Call the function, write its outcome, and end the process without its exit handlers."""
     import resource
 
     status = 1
@@ -145,7 +145,7 @@ def _called(function: Callable, arguments: tuple) -> tuple[int, Any]:
 
 @contextmanager
 def at_most(memory: int) -> Iterator[None]:
-    """Let this process take so many bytes more; what asks for more fails, as where there is no memory left."""
+    """Limit what this process may still allocate to `memory` bytes; a larger allocation fails with MemoryError."""
     try:
         import resource
 
@@ -163,7 +163,7 @@ def at_most(memory: int) -> Iterator[None]:
 
 
 def _wait(child: int, deadline: float, wanted: Callable[[], bool]) -> int:
-    """The status of a process that has ended, by itself, because it was late or because nobody wants it any more."""
+    """Return the status of a process once it has ended by itself, or was killed after the deadline or when unwanted."""
     try:
         while time.monotonic() < deadline and wanted():
             ended, status = os.waitpid(child, os.WNOHANG)

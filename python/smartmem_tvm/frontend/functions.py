@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expands functions: those of the model, and those by which ONNX defines operators that have no converter."""
+"""Expand functions: those of the model, and those by which ONNX defines operators that have no converter."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from onnx import inliner, shape_inference
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import graph as walk
 
-# Between the name of a node in a function and the function's, in the names of inlined nodes.
+# Separates the node's name from the function's in the name of an inlined node.
 _OF_FUNCTION = " of function "
-# The domain of functions that stand for one node each.
+# The domain of functions made for one node each.
 _DOMAIN = "smartmem.body"
 
 Types = Mapping[str, onnx.TypeProto]
@@ -24,9 +24,9 @@ Types = Mapping[str, onnx.TypeProto]
 def inline(model: onnx.ModelProto, is_supported: Callable[[onnx.NodeProto], bool]) -> onnx.ModelProto:
     """Return the model with its own functions expanded, and those ONNX operators that are not supported.
 
-    ONNX defines many newer operators as functions of older ones (Attention, Swish ...), so much of what lacks a
-    converter need not be refused. Many of these bodies depend on the types of the inputs, and on which of them are
-    there, so each node gets a body of its own. The model itself is returned if there is nothing to expand.
+    ONNX defines many newer operators as functions of older ones (Attention, Swish ...), so many operators without a
+    converter need not be refused. Many of these bodies depend on the types of the inputs and on which of them are
+    given, so each node gets its own body. The model itself is returned if there is nothing to expand.
     """
     if model.functions:
         model = _inlined(copy_of(model))
@@ -42,13 +42,13 @@ def inline(model: onnx.ModelProto, is_supported: Callable[[onnx.NodeProto], bool
 
 
 def opset_of(model: onnx.ModelProto, domain: str = "") -> int:
-    """The version of ONNX's operators that a model states, or of those of another domain."""
+    """Return the version of ONNX's operators, or of those of another domain, that a model states."""
     return next((each.version for each in model.opset_import if walk.domain_of(each) == domain), 1)
 
 
 def types_of(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    """The type of each tensor, as far as ONNX infers it; nested graphs included."""
-    with contextlib.suppress(Exception):  # then those that the file states have to do
+    """Return the type of each tensor that ONNX can infer, nested graphs included."""
+    with contextlib.suppress(Exception):  # without inference, the types in the file remain
         model = shape_inference.infer_shapes(model, data_prop=True)
     types = {}
     for graph in walk.graphs(model.graph):
@@ -60,7 +60,7 @@ def types_of(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
 
 @contextlib.contextmanager
 def _named_errors(what: str) -> Iterator[None]:
-    """Turn an error of ONNX's own checks, which has the place in its source, into a UserError."""
+    """Turn an error of ONNX's own checks, which quotes a line of its source, into a UserError."""
     try:
         yield
     except (RuntimeError, ValueError) as err:
@@ -69,20 +69,20 @@ def _named_errors(what: str) -> Iterator[None]:
 
 
 def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model of its own."""
+    """Return a copy of a model."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return copy
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without functions; its nodes, which change in place, say where they are from."""
+    """Return the model without functions; its nodes, changed in place, carry the names of their functions."""
     for function in model.functions:
         for node in function.node:
             if _OF_FUNCTION not in walk.node_label(node):
                 node.name = f"{walk.node_label(node)}{_OF_FUNCTION}{function.name}"
     with _named_errors("a function of the model"):
-        # Bodies of other versions of ONNX's operators are left alone unless they are converted.
+        # The inliner skips bodies of other versions of ONNX's operators unless it converts them.
         model = inliner.inline_local_functions(model, convert_version=True)
     for node in walk.nodes(model.graph):
         if _OF_FUNCTION in walk.node_label(node):
@@ -98,14 +98,14 @@ def _schema(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.defs.OpSchema 
 
 
 def _versions(node: onnx.NodeProto, model: onnx.ModelProto) -> list[int]:
-    """The versions of the bodies that ONNX has for a node, up to the model's."""
+    """Return the versions of the bodies that ONNX has for a node, up to the model's version."""
     schema, newest = _schema(node, model), opset_of(model, walk.domain_of(node))
     found = (*schema.function_opset_versions, *schema.context_dependent_function_opset_versions) if schema else ()
     return sorted(version for version in found if version <= newest)
 
 
 def _body(node: onnx.NodeProto, model: onnx.ModelProto, types: Types) -> onnx.FunctionProto:
-    """What ONNX defines a node to be; the node gets the defaults of its attributes, which the inliner forgets."""
+    """Return ONNX's function for a node; the node gets the defaults of its attributes, which the inliner ignores."""
     schema, version = _schema(node, model), _versions(node, model)[-1]
     stated = {attribute.name for attribute in node.attribute}
     node.attribute.extend(
@@ -114,7 +114,7 @@ def _body(node: onnx.NodeProto, model: onnx.ModelProto, types: Types) -> onnx.Fu
         if name not in stated and attribute.default_value.name
     )
     if version in schema.context_dependent_function_opset_versions:
-        # An input that is left out has an empty type.
+        # An omitted input has an empty type.
         inputs = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
         build = schema.get_context_dependent_function_with_opset_version
         with _named_errors(f"operator {node.op_type} (node {walk.node_label(node)})"):
@@ -125,13 +125,13 @@ def _body(node: onnx.NodeProto, model: onnx.ModelProto, types: Types) -> onnx.Fu
 
 
 def _replace(node: onnx.NodeProto, body: onnx.FunctionProto, model: onnx.ModelProto) -> None:
-    """Make a node, in place, the call of a function of the model."""
+    """Turn a node, in place, into a call of a function of the model."""
     for inner in body.node:
         inner.name = f"{walk.node_label(inner)}{_OF_FUNCTION}{node.op_type} in {walk.node_label(node)}"
     if not model.functions:
         model.opset_import.add(domain=_DOMAIN, version=1)
     body.domain, body.name = _DOMAIN, f"{node.op_type}_{len(model.functions)}"
     for each in body.opset_import:
-        each.version = opset_of(model, walk.domain_of(each))  # else the inliner leaves the call alone
+        each.version = opset_of(model, walk.domain_of(each))  # otherwise the inliner skips the call
     node.domain, node.op_type = body.domain, body.name
     model.functions.append(body)

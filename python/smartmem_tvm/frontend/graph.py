@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walks over an ONNX graph and the graphs nested in its If, Loop and Scan nodes, and facts that they find."""
+"""Walk an ONNX graph and the graphs nested in its If, Loop and Scan nodes, and collect facts about them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -33,7 +33,7 @@ LAYOUT_OPERATORS = frozenset(
 
 
 def operator_label(node: onnx.NodeProto) -> str:
-    """Return what messages call an operator: its name, with its domain if that is not ONNX's."""
+    """Return an operator's name for messages: with its domain if that is not ONNX's."""
     return node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
 
 
@@ -53,7 +53,7 @@ def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """Tensors that a node reads, and those that the graphs inside of it take from outside, each once."""
+    """Return the tensors that a node reads, and those that its nested graphs read from outside, each once."""
     names = list(node.input)
     for attribute in node.attribute:
         for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -80,14 +80,14 @@ def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield each tensor stored in a model: the initializers of its graph first; last copies of those in functions."""
+    """Yield each tensor stored in a model: first the initializers of its graph, last copies of those in functions."""
     yield from tensors(model.graph)
     for function in model.functions:
         yield from tensors(onnx.GraphProto(node=function.node))
 
 
 def texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
-    """Yield each text of a model that means something, which names of nodes do not (see `node_label`)."""
+    """Yield each text of a model that has a meaning; names of nodes have none (see `node_label`)."""
     yield from (field for field in (model.producer_name, model.producer_version, model.domain, model.doc_string))
     yield from (text for each in model.metadata_props for text in (each.key, each.value))
     yield from (each.domain for each in model.opset_import)
@@ -112,19 +112,19 @@ def _texts_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str | bytes]:
 
 
 def domain_of(named: onnx.NodeProto | onnx.OperatorSetIdProto) -> str:
-    """The domain of an operator or of a set of them; ONNX's own has two names."""
+    """Return the domain of an operator or of a set of them; ONNX's own has two names."""
     return "" if named.domain in ONNX_DOMAINS else named.domain
 
 
 def node_label(node: onnx.NodeProto) -> str:
     """Return the name of a node or, as names are optional in ONNX, that of its first output."""
     name = node.name or next(filter(None, node.output), "unnamed")
-    # Protobuf hands over a damaged name as bytes, and the checker does not look at names.
+    # Protobuf returns a damaged name as bytes, and the checker does not check names.
     return name.decode(errors="replace") if isinstance(name, bytes) else name
 
 
 def computes_in_half(model: onnx.ModelProto) -> bool:
-    """Whether anything in a model is in half precision: an input, a stored tensor, or what a Cast makes."""
+    """Whether an input, a stored tensor or the result of a Cast in a model is in half precision."""
     half = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
     types = {value.type.tensor_type.elem_type for value in model.graph.input}
     types |= {tensor.data_type for tensor in tensors(model.graph)}
@@ -133,6 +133,6 @@ def computes_in_half(model: onnx.ModelProto) -> bool:
 
 
 def count_nodes(model: onnx.ModelProto) -> tuple[int, int]:
-    """Nodes of a model, nested graphs included, and how many of them only move data."""
+    """Return the number of nodes of a model, nested graphs included, and of those that only move data."""
     types = [node.op_type for node in nodes(model.graph)]
     return len(types), sum(each in LAYOUT_OPERATORS for each in types)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small process beside this one, without threads and without TVM, whose forks call ONNX's libraries for us.
+"""A helper process without threads and without TVM, whose forks call ONNX's libraries.
 
-A fork of this process itself would have the locks of all its threads as they are in that moment, and none of the
-threads: what one of them holds stays locked. The helper is a fresh Python, started when it is first needed, that has
-imported numpy, onnx, ONNX Runtime and the modules of this package that change graphs (0.8 s and 73 MB, on two busy
-cores of a Xeon with AVX-512, 2026-11), and does nothing but fork: each call is a fork of it, which takes milliseconds.
-ONNX Runtime's import leaves a thread that sleeps; 1,500 forks that ran a session were all well. The helper ends with
-this process.
+A fork of this process itself would copy the locks of all its threads but none of the threads: a lock that one of them
+holds would stay locked. The helper is a fresh Python process, started when it is first needed. It imports numpy, onnx,
+ONNX Runtime and the modules of this package that change graphs (0.8 s and 73 MB, on two busy cores of a Xeon with
+AVX-512, 2026-11), and forks once for each call, which takes milliseconds. ONNX Runtime's import leaves a sleeping
+thread; 1,500 forks that ran a session all succeeded. The helper ends with this process.
 
-What goes there and comes back lies in files in memory, whose descriptors travel: nothing is copied through a pipe.
+Arguments and results lie in files in memory, whose descriptors are sent: no data is copied through a pipe.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from smartmem_tvm.frontend.forked import Stopped, file_in_memory, outcome, read,
 
 _log = logging.getLogger(__name__)
 
-# `smartmem_tvm.frontend` itself would import TVM, which takes seconds and of which nothing here has any use.
+# `smartmem_tvm.frontend` itself would import TVM, which takes seconds and is not used here.
 _MAIN = """
 import sys
 sys.path[:] = sys.argv[3:]
@@ -44,14 +43,14 @@ serve(int(sys.argv[1]))
 """
 _IMPORTS = ("onnx.reference", "onnxruntime", "smartmem_tvm.frontend.prepare", "smartmem_tvm.frontend.reference_run")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_TRIES = 2  # the system may have killed the helper for its memory
+_TRIES = 2  # the system may kill the helper when memory runs out
 
 serving = False
 """Whether this process is the helper, or a fork of it."""
 
 
 class _Helper:
-    """The process, and the socket on which it gets its work."""
+    """The helper process and the socket on which it receives its work."""
 
     def __init__(self):
         self.socket, theirs = socket.socketpair()
@@ -64,7 +63,7 @@ class _Helper:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, **_ONE_THREAD},
-                start_new_session=True,  # Ctrl-C is for us
+                start_new_session=True,  # Ctrl-C only reaches this process
             )
 
     def end(self) -> None:
@@ -78,21 +77,21 @@ _lock = threading.Lock()  # of `_helper` and its socket
 
 
 def ask(function: Callable, arguments: tuple, seconds: float, memory: int | None) -> Any:
-    """What a function returns in a fork of the helper, or of this process if it is one.
+    """Call a function in a fork of the helper, or of this process if it is the helper, and return its result.
 
     Parameters
     ----------
     function : callable
-        Of a module that imports nothing of TVM.
+        A function of a module that does not import TVM.
     arguments : tuple
-        Picklable, as what it returns.
+        The arguments; they and the result can be pickled.
     seconds, memory
         As in `forked.run_forked`.
 
     Raises
     ------
     Stopped
-        If it crashed, took longer, or took more memory.
+        If it crashed, ran out of time or ran out of memory.
     UserError, RuntimeError
         As `forked.outcome`.
     """
@@ -109,13 +108,13 @@ def ask(function: Callable, arguments: tuple, seconds: float, memory: int | None
 
 
 def is_possible() -> bool:
-    """Whether there can be a helper: a system that forks, a program that runs Python's code."""
+    """Whether a helper can run: the system forks, and the program is a Python interpreter."""
     name = Path(sys.executable or "").name.lower()
     return hasattr(os, "fork") and name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
 def _done(work: int, answer: int) -> str:
-    """Have the helper do its work; how it ended, empty if well."""
+    """Have the helper do one piece of work; return how it ended, empty for success."""
     for _ in range(_TRIES):
         mine, theirs = socket.socketpair()
         with mine:
@@ -137,7 +136,7 @@ def _hand_over(descriptors: list[int]) -> None:
     with _lock:
         if _helper is None or _helper.process.poll() is not None:
             _helper = _Helper()
-        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: who listens will see
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: the reader restarts it
             socket.send_fds(_helper.socket, [b"."], descriptors)
 
 
@@ -150,7 +149,7 @@ def _restart() -> None:
 
 
 def _forget() -> None:
-    """A fork of this process has a helper of its own when it needs one; the socket is its parent's."""
+    """Drop the helper in a fork of this process, since its socket is the parent's; a new one starts when needed."""
     global _helper, _lock
     _helper, _lock = None, threading.Lock()
 
@@ -160,13 +159,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def serve(control: int) -> None:
-    """What the helper does: a fork for each piece of work, until the process that started it is gone."""
+    """Serve as the helper: fork for each piece of work until the process that started it has ended."""
     global serving
     serving = True
     for name in _IMPORTS:
         with suppress(ImportError):
             importlib.import_module(name)
-    # Attendants are not waited for; each of them waits for its own fork.
+    # The system reaps the attendants; each attendant waits for its own fork.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=control) as requests:
         while True:
@@ -181,7 +180,7 @@ def serve(control: int) -> None:
 
 
 def _attend(work: int, answer: int, status: int) -> None:
-    """See to one piece of work; ends the process."""
+    """Do one piece of work and end the process."""
     with ExitStack() as stack:
         stack.callback(os._exit, 0)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -34,10 +34,10 @@ from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
-_OPERATOR_NOTE = re.compile(r"^In ir\.Op\(span=.*?support_level=\d+\), ")  # a quarter of a page on what relax.add is
+_OPERATOR_NOTE = re.compile(r"^In ir\.Op\(span=.*?support_level=\d+\), ")  # TVM's long description of an operator
 _NUMBER = re.compile(r"T\.int64\((-?\d+)\)")
 _LONGEST_REASON = 300  # characters
-# Their first input is a sequence of tensors.
+# Operators whose first input is a sequence of tensors.
 _OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap"}
 # Operators whose result has a length that is known only at run time, and may be a result of the model.
 _AS_LONG_AS_IT_TAKES = {"NonMaxSuppression"}
@@ -47,9 +47,9 @@ _LISTS = (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS, onnx.AttributePr
 def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRModule:
     """Convert a statically shaped ONNX model, whose operators are all known, to Relax.
 
-    What has no elements is a constant, and so is what is computed from that alone: no kernel meets it.
+    A tensor without elements becomes a constant, and so does a tensor computed from those alone: no kernel gets one.
 
-    The values of initializers without data are those of `weights`.
+    Initializers without data take their values from `weights`.
 
     Raises
     ------
@@ -68,10 +68,10 @@ def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
     graph = model.graph
     for node in walk.nodes(graph):
         node.name = walk.node_label(node)
-        node.op_type = converter_name(node)  # TVM looks at the name alone, never at the domain
+        node.op_type = converter_name(node)  # TVM reads the name, not the domain
     importer.remedy = partial(undecided.remedy, model)
     narrow = keep_in_bytes(model, importer.model_name)
-    # Given, because TVM takes a size of 0 in the graph for one that is not known.
+    # Given here because TVM reads a size of 0 in the graph as unknown.
     importer._shape = {each.name: [dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.input}
     # The importer warns about each renamed input (their names are kept, see `spec`) and prints on errors.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
@@ -81,11 +81,11 @@ def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
 
 
 class _NoElements(Exception):
-    """A tensor without elements was met."""
+    """The graph has a tensor without elements."""
 
 
 class WeightsImporter(onnx_frontend.ONNXGraphImporter):
-    """TVM's importer, for a model whose large weights are kept apart."""
+    """TVM's importer, for a model whose large weights are stored outside of the graph."""
 
     def __init__(self, weights: Weights, dtypes: str | dict[str, str]):
         super().__init__(shape_dict={}, dtype_dict=dtypes)
@@ -96,7 +96,7 @@ class WeightsImporter(onnx_frontend.ONNXGraphImporter):
 
 
 class _Importer(WeightsImporter):
-    """Uses `CONVERTERS` before TVM's own, without a change to TVM's global table.
+    """An importer that uses `CONVERTERS` before TVM's own, without a change to TVM's global table.
 
     Every result is bound to a variable named after its ONNX node, so that later messages can name it.
     """
@@ -147,7 +147,7 @@ class _Importer(WeightsImporter):
             _refuse_other_type(result, value, self.model_name)
 
     def _parse_attr(self, attr_proto):
-        # A list without elements, of which TVM makes an error, says what no list says.
+        # TVM fails on a list without elements, which means the same as no list.
         kept = [each for each in attr_proto if each.type not in _LISTS or len(get_attribute_value(each))]
         return super()._parse_attr([dense(each) for each in kept])
 
@@ -164,7 +164,7 @@ class _Importer(WeightsImporter):
         return self.bb.emit(result, name_hint=re.sub(r"\W+", "_", label).strip("_"))
 
     def _alone(self, result: relax.Expr) -> relax.Expr:
-        """The only result of an operator that may have several: the next one takes no tuple."""
+        """Unpack the only result of an operator that may have several: the next operator takes no tuple."""
         if not isinstance(result.ty, relax.TupleType) or len(result.ty.fields) != 1:
             return result
         return result.fields[0] if isinstance(result, relax.Tuple) else self.bb.emit(relax.TupleGetItem(result, 0))
@@ -181,7 +181,7 @@ class _Importer(WeightsImporter):
         types = [getattr(each, "ty", None) for each in inputs]
         dtypes = [dtype_of(each) if isinstance(ty, relax.TensorType) else None for each, ty in zip(inputs, types)]
         for number, name in enumerate(narrow):
-            dtypes[number] = None if name else dtypes[number]  # in bytes, whatever it is
+            dtypes[number] = None if name else dtypes[number]  # stored in bytes, so its type is not checked
         if reason := misfit(op_name, opset, dtypes):
             raise UserError(
                 f"{self.model_name}: operator {op_name} (node {label}) is wrong: {reason}; "
@@ -197,7 +197,7 @@ class _Importer(WeightsImporter):
             )
 
     def _refuse_huge(self, result: relax.Expr, op_name: str, label: str) -> None:
-        """The sizes are whatever the file says: nobody has memory for 10**15 numbers, nor is an index of 32 bits."""
+        """Refuse sizes from the file that no memory holds or that 32-bit indices cannot reach."""
         for ty in filter(_is_static, _tensor_types(result.ty)):
             if count := more_than_most(ty.shape):
                 raise UserError(
@@ -206,7 +206,7 @@ class _Importer(WeightsImporter):
                 )
 
     def _refuse_no_sequence(self, op_name: str, label: str, inputs: Sequence[relax.Expr]) -> None:
-        """A tensor in the place of a sequence has no end for TVM's converters, which ask for one part after another."""
+        """Refuse a tensor in the place of a sequence: TVM's converters would read its parts endlessly."""
         if op_name in _OF_SEQUENCES and isinstance(inputs[0].ty, relax.TensorType):
             raise UserError(
                 f"{self.model_name}: operator {op_name} (node {label}) takes a sequence and gets a tensor; export the "
@@ -215,7 +215,7 @@ class _Importer(WeightsImporter):
 
     @contextlib.contextmanager
     def closed_on_error(self) -> Iterator[None]:
-        """Turn what TVM raises outside of nodes into a UserError; end the open block, or C++ warns of it."""
+        """Turn an error of TVM outside of nodes into a UserError; end the open block, of which C++ would warn."""
         try:
             yield
         except Exception as err:
@@ -234,9 +234,9 @@ def _tensor_types(ty: tvm.ir.Type) -> Iterator[relax.TensorType]:
 
 
 def _refuse_other_type(result: relax.Expr, value: onnx.ValueInfoProto, model: str) -> None:
-    """Refuse an output that is not what the file says it is: either the file or a converter is wrong.
+    """Refuse an output that differs from its type or shape in the file: either the file or a converter is wrong.
 
-    Sizes that are empty say nothing: exporters leave them so where they know none, and ONNX Runtime takes it.
+    An empty list of sizes means unknown: exporters write it, and ONNX Runtime accepts it.
     """
     kind = value.type.tensor_type
     if not isinstance(result.ty, relax.TensorType) or not kind.elem_type:
@@ -260,7 +260,7 @@ def _refuse_other_type(result: relax.Expr, value: onnx.ValueInfoProto, model: st
 
 
 def _is_empty(expr: relax.Expr | None) -> bool:
-    """Whether a tensor that is no constant has no elements."""
+    """Whether a tensor other than a constant has no elements."""
     ty = None if expr is None or isinstance(expr, GenericConst) else expr.ty
     return isinstance(ty, relax.TensorType) and any(
         isinstance(dim, tvm.tirx.IntImm) and int(dim) == 0 for dim in ty.shape
@@ -273,7 +273,7 @@ def _is_static(ty: relax.TensorType) -> bool:
 
 
 def _cause(err: Exception, inputs: Sequence[relax.Expr | None]) -> str:
-    """Why a converter failed: what it says; or, if it stumbled, over an input that it takes for a constant."""
+    """Return why a converter failed: its message, or, for a Python error, the input that is not a constant."""
     if not isinstance(err, AttributeError | TypeError | LookupError):
         return _reason(err)
     unknown = [str(number) for number, each in enumerate(inputs) if number and _is_setting(each)]
@@ -283,13 +283,13 @@ def _cause(err: Exception, inputs: Sequence[relax.Expr | None]) -> str:
 
 
 def _is_setting(expr: relax.Expr | None) -> bool:
-    """Whether a tensor is no constant and may say axes, sizes or a number of things."""
+    """Whether a tensor is not a constant and may hold axes, sizes or a count."""
     ty = None if expr is None or isinstance(expr, GenericConst) else expr.ty
     return isinstance(ty, relax.TensorType) and ty.ndim in (0, 1) and str(ty.dtype).startswith("int")
 
 
 def _reason(err: Exception) -> str:
-    """Return an error's text in one line, without a final full stop, cut where it quotes a whole program."""
+    """Return an error's text in one line, without a final full stop, shortened if it quotes a whole program."""
     text = " ".join(str(err).replace(_METADATA_NOTE, "").split()).rstrip(".") or type(err).__name__
     text = _NUMBER.sub(r"\1", _OPERATOR_NOTE.sub("", text))
     return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + " ..."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays to run a model on: from the user's file, or drawn at random."""
+"""Arrays to run a model on: from the user's file or drawn at random."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import onnx
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.spec import Spec
 
-# Operators that hand indices on to a Gather unchanged.
+# Operators that pass indices to a Gather unchanged.
 _PASS_ON = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Transpose"}
-# What numpy and zipfile raise where a file is not one of theirs, or not whole.
+# Errors of numpy and zipfile for a file of another kind or a damaged one.
 _DAMAGE = (
     *(ValueError, EOFError, MemoryError, NotImplementedError, SyntaxError, RecursionError, OverflowError),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
 )
-_SMALL_ID = 2  # random integers where no table says what is allowed: valid as ids, flags and indices
+_SMALL_ID = 2  # bound of random integers without a known table: 0 and 1 are valid as ids, flags and indices
 
 
 def read_arrays(path: str, names: list[str]) -> dict[str, np.ndarray]:
-    """Arrays by name from an .npz file, or the one array of an .npy file for a model with one input.
+    """Return arrays by name from an .npz file, or the one array of an .npy file for a model with one input.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def read_arrays(path: str, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def as_stated(spec: Spec, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays of a file, whose numbers of bfloat16 or of eight bits and less numpy knows as so many bytes only."""
+    """Return a file's arrays in the model's types: numpy loads bfloat16 and types of 8 bits and less as raw bytes."""
     return {name: _as_stated(array, spec[name][1]) if name in spec else array for name, array in arrays.items()}
 
 
@@ -60,7 +60,7 @@ def _as_stated(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def random_inputs(spec: Spec, limits: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays a model can make sense of.
+    """Draw arrays that are valid inputs of a model.
 
     Floats are standard normal; integers are ids below the limit of their input (`id_limits`), 0 or 1 without
     one; masks (booleans, or by their name) are all ones.
@@ -89,7 +89,7 @@ def id_limits(model: onnx.ModelProto) -> dict[str, int]:
             continue
         dims = tables.get(node.input[0], ())
         axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
-        if not -len(dims) <= axis < len(dims):  # no table, or a model that nobody has checked yet
+        if not -len(dims) <= axis < len(dims):  # not a table, or a model that was not checked yet
             continue
         rows, name = dims[axis], origin[node.input[1]]
         limits[name] = min(rows, limits.get(name, rows))

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from math import prod
 
 MOST_NUMBERS = 2**31 - 1
-"""Of one tensor that a model takes or computes."""
+"""The limit for one tensor that a model takes or computes: kernels index with 32 bits."""
 
 
 def more_than_most(sizes: Iterable[int]) -> int:
-    """How many numbers a tensor has, if they are more than `MOST_NUMBERS`; otherwise 0.
+    """Return the number of elements of a tensor if it exceeds `MOST_NUMBERS`, otherwise 0.
 
-    Sizes of 0 are left out: no array has such others beside one.
+    Sizes of 0 count as 1: the other sizes of an empty array have to be in range, too.
     """
     count = prod(int(size) or 1 for size in sizes)
     return count if count > MOST_NUMBERS else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The versions of ONNX at which a form of an operator ended; `converters.old_forms` brings them into the next one."""
+"""The versions of ONNX at which a form of an operator ended; `converters.old_forms` converts each to the next."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ENDED: dict[str, tuple[int, ...]] = {
     "Slice": (10,),
     "TopK": (10, 11),
 }
-"""Operator -> the versions from which on it is written in another way, or says another thing, than before."""
+"""Operator -> the versions from which its form or its meaning differs from before."""
 
 
 def is_old(op: str, opset: int) -> bool:
-    """Whether an operator has another form since a later version."""
+    """Whether a later version has another form of an operator."""
     return any(opset < before for before in ENDED.get(op, ()))

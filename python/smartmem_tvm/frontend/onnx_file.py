@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads an ONNX model: the file, its external data, the weights of a light model, the checks."""
+"""Read and check an ONNX model: the file, its external data, the weights of a light model."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from smartmem_tvm.frontend.weights import Weight, Weights, drawn, mapped, refuse
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-LARGE = 2**16  # bytes; smaller tensors cost nothing to carry along
+LARGE = 2**16  # bytes; smaller tensors stay in the graph at no cost
 _LONGEST_NAME = 100  # characters of a name in a message
-_DIGITS = 20  # of a number of bytes
+_DIGITS = 20  # digits of a number of bytes
 
-# ONNX's number for each type that numpy has of its own.
+# ONNX's number for each type that numpy itself has.
 _DTYPES = {
     onnx.helper.np_dtype_to_tensor_dtype(np.dtype(code)): np.dtype(code)
     for code in ("?", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
@@ -36,7 +36,7 @@ _DTYPES = {
 
 
 def display_name(source: str | PathLike | onnx.ModelProto) -> str:
-    """Return what messages call the model: the path, or the graph's name for a model in memory."""
+    """Return the model's name in messages: the path, or the graph's name for a model in memory."""
     if isinstance(source, onnx.ModelProto):
         return source.graph.name or "the model"
     return str(source)
@@ -44,22 +44,22 @@ def display_name(source: str | PathLike | onnx.ModelProto) -> str:
 
 @dataclass(frozen=True)
 class Model:
-    """An ONNX model as read: its graph here, its large weights there.
+    """An ONNX model: its graph, and its large weights outside of it.
 
     Attributes
     ----------
     name : str
-        What messages call it.
+        The model's name in messages.
     proto : onnx.ModelProto
         The model. Initializers named in `weights` have a name, a type and a shape here, but no data.
     weights : Weights
-        Their values, loaded when they are looked at.
+        Their values, loaded when they are read.
     program : torch.export.ExportedProgram or None
-        What torch's exporter has made the model of.
+        The program from which torch's exporter made the model.
     values : mapping
-        Inputs that are constants of `proto` since somebody gave them a value: name -> array.
+        Inputs that became constants of `proto` because the user gave them a value: name -> array.
     path : Path or None
-        The file that it is, as any other program reads it.
+        The file, if other programs read the same model from it.
     """
 
     name: str
@@ -113,7 +113,7 @@ def read(source: str | PathLike | onnx.ModelProto) -> Model:
 
 
 def _large(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield the initializers that are worth to be kept apart, if numpy can read them where they are."""
+    """Yield the initializers that are large enough to store outside of the graph and that numpy can read in place."""
     for tensor in graph.initializer:
         dtype = _DTYPES.get(tensor.data_type)
         if dtype and prod(tensor.dims) * dtype.itemsize > LARGE and not light.holds_lists(tensor):
@@ -121,7 +121,7 @@ def _large(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def _weight(tensor: onnx.TensorProto, folder: Path | None, recipes: dict[str, light.Recipe], name: str) -> Weight:
-    """Say where the values of a large initializer come from, without a look at them."""
+    """Return the source of a large initializer's values without reading them."""
     shape, dtype = tuple(tensor.dims), _DTYPES[tensor.data_type]
     if tensor.name in recipes:
         return drawn(recipes[tensor.name], shape, dtype)
@@ -134,7 +134,7 @@ def _weight(tensor: onnx.TensorProto, folder: Path | None, recipes: dict[str, li
 
 
 def _place(tensor: onnx.TensorProto, folder: Path, needed: int | None, name: str) -> tuple[Path, int, int]:
-    """File, offset and length of external data; of a type that numpy lacks, the length is what the file says."""
+    """Return file, offset and length of external data; for a type that numpy lacks, the length is the file's."""
     entries = _external(tensor)
     path = folder / entries["location"]
     there = path.stat().st_size
@@ -153,7 +153,7 @@ def _place(tensor: onnx.TensorProto, folder: Path, needed: int | None, name: str
 def _complete(
     model: onnx.ModelProto, folder: Path | None, recipes: dict[str, light.Recipe], apart: Weights, name: str
 ) -> None:
-    """Put into the model, in place, all data but those of the large weights."""
+    """Put all data except the large weights into the model, in place."""
     for tensor in model.graph.initializer:
         if tensor.name in recipes and tensor.name not in apart:
             values = recipes[tensor.name].draw(tuple(tensor.dims))
@@ -186,7 +186,7 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 
 def _check_texts(model: onnx.ModelProto, name: str) -> None:
-    """Refuse names that are no text: protobuf lets them pass, and hands them over as bytes or not at all."""
+    """Refuse names that are not text: protobuf accepts them, and returns them as bytes or fails."""
     try:
         for text in walk.texts(model):
             if not isinstance(text, str):
@@ -222,7 +222,7 @@ def _check_location(folder: Path, location: str, name: str) -> None:
     """Refuse external data that is missing or outside the model's folder (a file may come from anyone)."""
     try:
         inside, there = _is_inside(folder, location), (folder / location).is_file()
-    except (OSError, ValueError, RuntimeError):  # what no file can be called, and links in a circle
+    except (OSError, ValueError, RuntimeError):  # impossible file names, and links in a circle
         inside = there = False
     if not inside:
         raise UserError(
@@ -254,7 +254,7 @@ def refuse_more_than_protobuf(model: Model) -> None:
 
 
 def check_graph(model: onnx.ModelProto, name: str) -> None:
-    """Refuse a graph that breaks the rules of ONNX; the large weights must have been lifted out of it."""
+    """Refuse a graph that breaks the rules of ONNX; its large weights must have been lifted before."""
     try:
         onnx.checker.check_model(_as_runtimes_read_it(model))
     except (onnx.checker.ValidationError, ValueError) as err:
@@ -266,11 +266,11 @@ _FREE_INITIALIZERS = 4  # the version of ONNX's IR from which on an initializer 
 
 
 def _as_runtimes_read_it(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy that ONNX's checker takes as runtimes do.
+    """Return a copy that ONNX's checker accepts as runtimes do.
 
-    Operators that ONNX Runtime writes without their domain get it: the checker knows no others. Files of IR version 3
-    have initializers that are no inputs, and outputs need no shape or type, which their nodes say: only the checker
-    minds.
+    Operators that ONNX Runtime writes without their domain get it, which the checker requires. Files of IR version 3
+    have initializers that are not inputs, and outputs without a shape or a type, which follow from their nodes; only
+    the checker refuses both.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -287,7 +287,7 @@ def _as_runtimes_read_it(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_tensors(model: Model) -> None:
-    """Refuse tensors whose data does not fit their shape, which the ONNX checker lets pass."""
+    """Refuse tensors whose data does not fit their shape, which the ONNX checker accepts."""
     initializers = len(model.proto.graph.initializer)
     for number, tensor in enumerate(walk.stored_tensors(model.proto)):
         if number < initializers and model.weights.hold(tensor):

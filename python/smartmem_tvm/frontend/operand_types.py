@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kinds of numbers an operator takes, by ONNX's own schema."""
+"""The kinds of numbers that an operator takes by ONNX's own schema."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _KINDS |= {"double": "floats"}
 
 
 def kind_of(dtype: str) -> str | None:
-    """What numbers of a type are, by its name with or without a size; None for strings and the like."""
+    """Return the kind of numbers of a type from its name, with or without a size; None for strings and the like."""
     return _KINDS.get(dtype.rstrip("0123456789").partition("8e")[0].partition("4e")[0])
 
 
 def misfit(op: str, opset: int, dtypes: Sequence[str | None]) -> str | None:
-    """Why an operator takes no operands of these types, or None if it does, or if ONNX knows no such operator.
+    """Return why an operator takes no operands of these types; None if it does or if ONNX has no operator of that name.
 
-    TVM's converters do not ask: BitwiseNot of floats ends in its code generator. Widths are left to them, as operators
-    of this package take more of these than ONNX does.
+    TVM's converters do not check: BitwiseNot of floats fails in its code generator. Widths are not checked here, as
+    operators of this package take more of them than ONNX does.
 
     Parameters
     ----------
     dtypes : sequence of str or None
-        Of each operand; None for one that is left out or no tensor.
+        The type of each operand; None for one that is omitted or not a tensor.
     """
     operands = _operands(op, opset)
     first: dict[str, str] = {}
@@ -44,7 +44,7 @@ def misfit(op: str, opset: int, dtypes: Sequence[str | None]) -> str | None:
 
 @cache
 def _operands(op: str, opset: int) -> list[tuple[str, frozenset[str], bool]]:
-    """Of each input: the name of its type, the kinds of numbers it may have, whether inputs of that name agree."""
+    """Return for each input: its type's name, the kinds of numbers it may have, whether inputs of that name agree."""
     try:
         schema = onnx.defs.get_schema(op, opset)
     except onnx.defs.SchemaError:
@@ -54,7 +54,7 @@ def _operands(op: str, opset: int) -> list[tuple[str, frozenset[str], bool]]:
     for each in schema.inputs:
         names = types.get(each.type_str, [each.type_str])
         tensors = [name[7:-1] for name in names if name.startswith("tensor(")]
-        # Of sequences and optionals nothing is said here.
+        # Sequences and optionals are not checked.
         kinds = {kind_of(name) for name in tensors} - {None} if len(tensors) == len(names) else set()
         found.append((each.type_str, frozenset(kinds), each.is_homogeneous and each.type_str in types))
     return found

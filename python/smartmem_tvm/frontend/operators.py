@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ONNX operators TVM's importer knows; names all that is left over at once."""
+"""The ONNX operators that have a converter; all unsupported operators of a model are refused in one error."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ from smartmem_tvm.frontend.converters import CONVERTERS
 from smartmem_tvm.frontend.converters.contrib_refused import reason
 from smartmem_tvm.frontend.prepare import Known
 
-# TVM finds a converter by the operator's name alone. These names of its table mean operators of the domain
-# com.microsoft, even where ONNX itself has one of the same name (Attention, since opset 23); ours are `CONVERTERS`.
+# TVM finds a converter by the operator's name without its domain. These names of its table mean operators of the domain
+# com.microsoft, even if ONNX itself has one of the same name (Attention, since opset 23); ours are `CONVERTERS`.
 _CONTRIB = frozenset(
     (
         "Attention",
@@ -32,13 +32,13 @@ _CONTRIB = frozenset(
 
 
 def converter_name(node: onnx.NodeProto) -> str:
-    """Return what the converter of an operator is called, of ours or of TVM's."""
+    """Return the name of an operator's converter, ours or TVM's."""
     label = walk.operator_label(node)
     return label if label in CONVERTERS else node.op_type
 
 
 def known_operators() -> Known:
-    """The operators that have a converter, of ours or of TVM's, or that none has to know."""
+    """Return the operators that have a converter, ours or TVM's, or that are resolved before the importer runs."""
     names = {*RESOLVED, *onnx_frontend._get_convert_map()} - _CONTRIB
     return Known(frozenset(CONVERTERS), frozenset(names))
 
@@ -46,8 +46,8 @@ def known_operators() -> Known:
 def unsupported_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
     """Return (operator, node name) of each node that TVM cannot import, nested graphs included.
 
-    Operators outside the ONNX domain come as ``domain.operator``; a node without a name is called by its
-    first output.
+    Operators outside the ONNX domain are written ``domain.operator``; a node without a name has that of its first
+    output.
     """
     known = known_operators()
     return [(walk.operator_label(node), walk.node_label(node)) for node in walk.nodes(model.graph) if not known(node)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools with ``ceil_mode`` of which ONNX's inference counts a window too many."""
+"""Trim pools with ``ceil_mode`` for which ONNX's shape inference counts one window too many."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 
 def trim_pools(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with pools of which all count the same windows.
+    """Return the model with pools whose number of windows every library counts alike.
 
-    A window that begins in the padding at the end is none. ONNX's inference counts it all the same, and so do Shape
-    and Size of the result, and ONNX Runtime where it folds them. Without the padding that no window needs, or without
-    ``ceil_mode``, there is none to count.
+    A window that begins in the padding at the end does not count. ONNX's shape inference counts it nevertheless, and so
+    do Shape and Size of the result, and ONNX Runtime when it folds them. This pass removes the padding that no window
+    needs, or ``ceil_mode``, so that there is no window of that kind.
     """
     if not any(map(_rounds_up, walk.nodes(model.graph))):
         return model
     model, trimmed = copy_of(model), True
-    while trimmed:  # a pool behind another one has a shape only when that one is right
+    while trimmed:  # the shape of a pool's input is right once the pools before it are trimmed
         types, trimmed = types_of(model), False
         for node in filter(_rounds_up, walk.nodes(model.graph)):
             trimmed = _trim(node, types.get(node.input[0])) or trimmed
@@ -35,7 +35,7 @@ def _rounds_up(node: onnx.NodeProto) -> bool:
 
 
 def _trim(node: onnx.NodeProto, kind: onnx.TypeProto | None) -> bool:
-    """Change one pool, in place; whether there was anything to change."""
+    """Change one pool, in place; return whether it changed."""
     if kind is None or not kind.tensor_type.HasField("shape"):
         return False
     attrs = {each.name: each for each in node.attribute}
@@ -48,7 +48,7 @@ def _trim(node: onnx.NodeProto, kind: onnx.TypeProto | None) -> bool:
     if not (len(kernel) == len(strides) == len(dilations) == rank == len(pads) / 2 and all(sizes + strides)):
         return False
     trimmed = fewer = False
-    more: dict[int, int] = {}  # axes of which a last window is one, and the padding with which it is whole
+    more: dict[int, int] = {}  # axis whose last window counts but is cut -> the padding that completes it
     for axis in range(rank):
         inside, end = sizes[axis] + pads[axis], pads[rank + axis]
         rest = inside + end - (kernel[axis] - 1) * dilations[axis] - 1
@@ -59,7 +59,7 @@ def _trim(node: onnx.NodeProto, kind: onnx.TypeProto | None) -> bool:
             pads[rank + axis], trimmed = end - over, True
         else:
             fewer = fewer or over > 0
-    # Numbers of more padding count in no maximum; in a mean they may.
+    # More padding changes no maximum, but may change a mean.
     whole = node.op_type != "AveragePool" and all(end < kernel[axis] for axis, end in more.items())
     if fewer and (whole or not more):
         attrs["ceil_mode"].i = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to a graph by ONNX's libraries, in the process that `apart` has for them: nothing here is of TVM."""
+"""Prepare a graph with ONNX's libraries, in the separate process of `apart`; this module does not import TVM."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ class Known:
     Attributes
     ----------
     labels : set of str
-        As `graph.operator_label` calls them.
+        Their names from `graph.operator_label`.
     names : set of str
-        Besides, of ONNX's own domain.
+        Names of further operators in ONNX's own domain.
     """
 
     labels: Set[str]
     names: Set[str]
 
     def __call__(self, node: onnx.NodeProto) -> bool:
-        """Whether there is a converter that means the operator of a node."""
+        """Whether the operator of a node has a converter."""
         return walk.operator_label(node) in self.labels or (
             node.domain in walk.ONNX_DOMAINS and node.op_type in self.names
         )
 
 
 def changed(model: onnx.ModelProto, name: str, known: Known) -> onnx.ModelProto:
-    """Expand functions, fold what is known before the model runs, and resolve loops and branches.
+    """Expand functions, fold nodes that are known before the model runs, and resolve loops and branches.
 
     Raises
     ------
     UserError
-        If that cannot be done; it names the node, and `name`, the model.
+        If a step fails; it names the node, and the model by `name`.
     """
-    # Functions before folding: their bodies bring shape arithmetic of their own.
+    # Functions before folding: their bodies contain shape arithmetic, too.
     model = fold.fold_shape_arithmetic(trim_pools(functions.inline(model, known)))
     return control_flow.resolve(model, name)

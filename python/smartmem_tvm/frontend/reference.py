@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference for results: ONNX Runtime on the same model and the same memory; torch for a program of torch."""
+"""The reference for results: ONNX Runtime on the same model and the same memory, or torch for a torch program."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SECONDS = 3600  # of an inference
+_SECONDS = 3600  # limit of one inference
 _QUIET = 4  # ONNX Runtime's level "fatal"
-# Of these the numbers depend on the threads: each takes a scale for its share of the batch.
+# Their results depend on the number of threads: each thread computes a scale for its share of the batch.
 _BY_THREADS = frozenset(("DynamicQuantizeLSTM",))
 
 
@@ -36,12 +36,12 @@ def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = F
     Parameters
     ----------
     model : Model
-        What `read_model` returns.
+        The result of `read_model`.
     threads : int or None
         Threads of one operator; None for one per core.
     lean : bool
-        Without the optimizations that keep weights a second time, in the order of ONNX Runtime's own kernels.
-        ONNX Runtime itself then takes the memory of the weights once, otherwise up to three times.
+        Switch off the optimizations that pack weights a second time for ONNX Runtime's own kernels. ONNX Runtime then
+        takes the memory of the weights once, otherwise up to three times.
 
     Raises
     ------
@@ -53,8 +53,8 @@ def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = F
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _QUIET
     options.intra_op_num_threads = threads or 0
-    # Its threads would spin while they wait for work, on the cores of whatever else runs or is measured next. On a
-    # machine of its own an inference is quicker with it, on a shared one slower (docs/cpu.md).
+    # Its threads would spin while they wait for work, on cores that other programs or the next measurement need.
+    # Spinning makes an inference faster on an idle machine and slower on a shared one (docs/cpu.md).
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -71,10 +71,10 @@ def onnxruntime_session(model: Model, threads: int | None = None, lean: bool = F
 
 
 def run_onnxruntime(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Return what ONNX Runtime computes, in a process of its own and in little memory (`reference_run`).
+    """Return ONNX Runtime's results, computed in a separate process and in little memory (`reference_run`).
 
-    What is bfloat16 in a model it computes in float32; the outputs that are bfloat16 are rounded to it at the end.
-    Where it refuses the model with its sizes fixed, it is given the file as it is.
+    It computes bfloat16 in float32, and bfloat16 outputs are rounded at the end. If it refuses the model with fixed
+    sizes, it runs the unchanged file.
 
     Raises
     ------
@@ -100,9 +100,10 @@ def run_onnxruntime(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.n
 
 
 def run_exactly(model: Model, arrays: Mapping[str, np.ndarray]) -> tuple[list, list] | None:
-    """Return what ONNX's own implementation computes, in doubles and in the model's types; None if it cannot.
+    """Return the results of ONNX's reference implementation, in doubles and in the model's types; None if it fails.
 
-    It is slow, and has no operators of other domains. What it cannot compute in doubles it does in the model's types.
+    It is slow, and has no operators of other domains. If it cannot compute in doubles, it computes in the model's
+    types.
     """
     found = []
     for in_doubles in (False, True):
@@ -130,7 +131,7 @@ def _by_file(model: Model, arrays: Mapping[str, np.ndarray], threads: int) -> li
 
 
 def _graph_of(model: Model) -> tuple[bytes, dict]:
-    """A model for another process: its graph, and its weights or where they are."""
+    """Return a model for another process: its graph, and its weights or their places in files."""
     proto, names = _with_external_weights(model)
     weights = {}
     for name in names:
@@ -145,7 +146,7 @@ def _is_bfloat16(array: np.ndarray) -> bool:
 
 
 def run_reference(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Return what a model computes: torch says it of its own programs, ONNX Runtime of all else (`reference_name`).
+    """Return the reference results of a model: torch's for its programs, otherwise ONNX Runtime's (`reference_name`).
 
     Raises
     ------
@@ -158,7 +159,7 @@ def run_reference(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.nda
 
 
 def reference_name(model: Model) -> str:
-    """What messages call the reference of a model."""
+    """Return the name of a model's reference in messages."""
     return "ONNX Runtime" if model.program is None else "torch"
 
 
@@ -167,7 +168,7 @@ def _refusal(model: Model, err: Exception) -> UserError:
 
 
 def _with_external_weights(model: Model) -> tuple[onnx.ModelProto, list[str]]:
-    """A copy whose large weights count as stored elsewhere: only such ONNX Runtime lets a program provide."""
+    """Return a copy whose large weights are marked external: ONNX Runtime lets a program provide only those."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     external = [tensor for tensor in proto.graph.initializer if model.weights.hold(tensor)]

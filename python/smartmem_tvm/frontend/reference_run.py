@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others compute of a graph: ONNX Runtime, and ONNX's own implementation. Called in the process of `apart`."""
+"""Run a graph in ONNX Runtime and in ONNX's reference implementation; called in the process of `apart`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from smartmem_tvm.frontend.exact_onnxruntime import session_options
 from smartmem_tvm.frontend.widen import SHORT, widen
 
 Weights = Mapping[str, np.ndarray | tuple]
-"""Name -> the values, or where they are: the file, their type, the byte at which they begin, their shape."""
+"""Name -> the values, or their place: the file, their type, the byte at which they begin, their shape."""
 
 
 def run_graph(model: bytes, weights: Weights, arrays: Mapping[str, np.ndarray], threads: int = 0) -> list[np.ndarray]:
-    """What ONNX Runtime computes of a graph whose large weights are beside it, and are not copied.
+    """Return ONNX Runtime's results for a graph whose large weights are given separately and are not copied.
 
-    Without the optimizations that keep weights a second time, in the order of its own kernels.
+    The optimizations that pack weights a second time for its own kernels are off.
 
     Parameters
     ----------
     threads : int
-        Of an operator; 0 for one on each core.
+        Threads of an operator; 0 for one on each core.
 
     Raises
     ------
     UserError
-        In its words, if it refuses the graph or the input.
+        If it refuses the graph or the input; the text is ONNX Runtime's.
     """
     options = _options(threads)
     options.add_session_config_entry("session.disable_prepacking", "1")
@@ -43,12 +43,12 @@ def run_graph(model: bytes, weights: Weights, arrays: Mapping[str, np.ndarray], 
 
 
 def run_file(path: str, arrays: Mapping[str, np.ndarray], threads: int = 0) -> list[np.ndarray]:
-    """What ONNX Runtime computes of a file as it is; `threads` as in `run_graph`.
+    """Return ONNX Runtime's results for an unchanged file; `threads` as in `run_graph`.
 
     Raises
     ------
     UserError
-        In its words, if it refuses the file or the input.
+        If it refuses the file or the input; the text is ONNX Runtime's.
     """
     return _run(path, _options(threads), arrays)
 
@@ -69,7 +69,7 @@ def _run(model: bytes | str, options: onnxruntime.SessionOptions, arrays: Mappin
 
 
 class _Stft(STFT):
-    """Takes a signal of real numbers without an axis for their only part, as ONNX Runtime does."""
+    """STFT that also takes a real signal without a last axis of size 1, as ONNX Runtime does."""
 
     op_domain = ""
 
@@ -81,12 +81,12 @@ _Stft.__name__ = STFT.__name__  # by which the evaluator finds it
 
 
 def run_plainly(model: bytes, weights: Weights, arrays: Mapping[str, np.ndarray], in_doubles: bool) -> list[np.ndarray]:
-    """What ONNX's own implementation computes, operator by operator in numpy.
+    """Return the results of ONNX's reference implementation, which computes operator by operator in numpy.
 
     Parameters
     ----------
     in_doubles : bool
-        What is of a shorter floating type, tensors and arithmetic, is of float64.
+        Tensors and arithmetic of shorter floating types are in float64.
     """
     proto = onnx.ModelProto.FromString(model)
     for tensor in proto.graph.initializer:

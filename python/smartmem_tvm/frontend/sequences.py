@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences and optionals inside of a graph, resolved into the tensors that they hold."""
+"""Resolve the sequences and optionals of a graph into the tensors that they hold."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def split(at: Flattening, node: onnx.NodeProto) -> None:
 
 
 def _sizes(at: Flattening, split: np.ndarray, length: int) -> list[int]:
-    """The sizes of parts of a length, where `split` is one size or all of them."""
+    """Return the sizes of the parts of a length; `split` is one size or all of them."""
     given = split.tolist() if split.dtype.kind in "iu" else None
     if isinstance(given, int) and given > 0:
         starts = range(0, length, given)
@@ -85,7 +85,7 @@ def _sizes(at: Flattening, split: np.ndarray, length: int) -> list[int]:
 
 
 def optional(at: Flattening, node: onnx.NodeProto) -> None:
-    """Optional: what it holds, by another name, or nothing."""
+    """Optional: a second name of its content, or an empty optional."""
     if any(node.input):
         at.then([at.identity(node.input[0], node.output[0])])
     else:
@@ -100,7 +100,7 @@ def get_element(at: Flattening, node: onnx.NodeProto) -> None:
 
 
 def has_element(at: Flattening, node: onnx.NodeProto) -> None:
-    """OptionalHasElement: whatever is no empty optional has one."""
+    """OptionalHasElement: false only for an empty optional."""
     given = any(node.input) and at.sequences.get(node.input[0], ()) is not None
     at.then([at.identity(at.constant(np.array(given)), node.output[0])])
 
@@ -113,7 +113,7 @@ def _sequence(at: Flattening, node: onnx.NodeProto) -> list[str]:
 
 
 def _position(at: Flattening, node: onnx.NodeProto, number: int, default: int, size: int, more: int = 0) -> int:
-    """A place among `size` elements and `more` after them; a negative one counts from their end."""
+    """Return a position among `size` elements and `more` after them; a negative one counts from the end."""
     if len(node.input) <= number or not node.input[number]:
         place = default
     else:

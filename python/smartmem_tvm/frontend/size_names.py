@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names of sizes that a model leaves open say: nothing (``?``), which are equal (``n``), sums (``32*h``)."""
+"""Read the names of open sizes: placeholders (``?``), names of equal sizes (``n``), expressions (``32*h``)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Sizes = Mapping[str, int]
 
 
 def says_nothing(name: str) -> bool:
-    """Whether a size of this name is any, whatever others have the same name: exporters write ``?`` and the like."""
+    """Whether a name is a placeholder, so that equal names mean nothing: exporters write ``?`` and the like."""
     return not any(map(str.isalpha, name)) or name.strip().lower() in _NOTHING
 
 
 def is_made_up(name: str) -> bool:
-    """Whether a program made the name and nobody chose it: it takes the sizes that a user gives in two places."""
+    """Whether a program generated the name (``unk__1``), so that a user may give two inputs different sizes for it."""
     return _MADE_UP.fullmatch(name) is not None
 
 
 def derived(names: Iterable[str], known: Sizes) -> dict[str, int]:
-    """The sizes among `names` that follow from others.
+    """Return the known sizes and those among `names` that follow from them.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def derived(names: Iterable[str], known: Sizes) -> dict[str, int]:
 
 
 def example(names: Iterable[str], known: Sizes) -> dict[str, int]:
-    """Sizes for all names that go together: the names in expressions get the first number that makes all positive."""
+    """Return consistent sizes for all names: the names in expressions get the first number that makes all positive."""
     names = list(names)
     free = {each for name in names for each in _free(name)} - set(known)
     for base in _BASES:
@@ -65,7 +65,7 @@ def example(names: Iterable[str], known: Sizes) -> dict[str, int]:
 
 @cache
 def _parsed(name: str) -> ast.expr | None:
-    """The expression that a name is, None if it is a name alone."""
+    """Return the expression in a name, None for a plain name."""
     try:
         tree = ast.parse(name.strip(), mode="eval").body if len(name) <= _LONGEST else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -85,7 +85,7 @@ def _free(name: str) -> set[str]:
 
 
 def _value(name: str, known: Sizes) -> int | None:
-    """What an expression comes to, None if it is none, or if not all of its names are known."""
+    """Return the value of an expression, None if it is not one or if some of its names are unknown."""
     tree = _parsed(name)
     if tree is None or not _free(name) <= known.keys():
         return None
@@ -103,7 +103,7 @@ def _computed(tree: ast.expr, known: Sizes) -> int:
 
 
 def _solved(name: str, known: Sizes) -> Iterable[tuple[str, int]]:
-    """The one name of an expression that is not known, if the expression grows with it evenly."""
+    """Yield the one unknown name of an expression and its value, if the expression is linear in it."""
     tree, unknown = _parsed(name), _free(name) - known.keys()
     if tree is None or len(unknown) != 1:
         return

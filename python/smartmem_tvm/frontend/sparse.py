@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse constants as the tensors that they stand for."""
+"""Convert sparse constants to dense ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from smartmem_tvm.frontend.most_numbers import more_than_most
 
 
 def dense(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
-    """A sparse value of a Constant as its ``value``; any other attribute itself.
+    """Return a sparse value of a Constant as a dense ``value``; any other attribute unchanged.
 
     Raises
     ------
     ValueError
-        If its places are outside of it, or its sizes more than a kernel can index.
+        If its places are outside of its sizes, or its sizes are more than a kernel can index.
     """
     if attribute.type != onnx.AttributeProto.SPARSE_TENSOR:
         return attribute

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into a module and comes out: names, shapes and dtypes; and the check of arrays against them."""
+"""Inputs and outputs of a module: names, shapes and dtypes, and the check of arrays against them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ def with_names(
 ) -> tvm.IRModule:
     """Return the module with the model's own tensor names as attributes of ``main``.
 
-    Relax renames what is no identifier (``input.1``) and gives outputs no names at all. `narrow` has the types of
+    Relax renames inputs that are not identifiers (``input.1``) and gives outputs no names. `narrow` has the types of
     tensors that the module keeps in bytes (`smartmem_tvm.narrow`).
     """
     attributes = {"input_names": list(inputs), "output_names": list(outputs)}
@@ -31,7 +31,7 @@ def with_names(
 def input_spec(mod: tvm.IRModule) -> Spec:
     """Return input name -> (shape, dtype), in the order of the parameters of ``main``.
 
-    Works for any module with static shapes; one from elsewhere has the names of its parameters.
+    Works for any module with static shapes; a module of another front end has the names of its parameters.
     """
     main = mod["main"]
     attrs = main.attrs or {}
@@ -46,7 +46,7 @@ def input_spec(mod: tvm.IRModule) -> Spec:
 
 
 def output_names(mod: tvm.IRModule) -> list[str]:
-    """Return the names of the results of ``main``; ``output_0`` ... where the module has none."""
+    """Return the names of the results of ``main``; ``output_0`` ... if the module has none."""
     main = mod["main"]
     if main.attrs is not None and "output_names" in main.attrs:
         return [str(name) for name in main.attrs["output_names"]]
@@ -55,20 +55,20 @@ def output_names(mod: tvm.IRModule) -> list[str]:
 
 
 def check_inputs(spec: Spec | tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Check arrays against what a module takes and return them contiguous, in the order of its inputs.
+    """Check arrays against the inputs of a module and return them contiguous, in the order of its inputs.
 
     Parameters
     ----------
     spec
-        What `input_spec` returns, or a module.
+        The result of `input_spec`, or a module.
     arrays
         Input name -> array.
 
     Raises
     ------
     UserError
-        On a name that is no input, an input without an array, a wrong shape, a wrong dtype. Nothing is
-        converted: a silent cast would hide the mistake.
+        On an unknown name, an input without an array, a wrong shape or a wrong dtype. Arrays are not converted: a
+        silent cast would hide the mistake.
     """
     spec = input_spec(spec) if isinstance(spec, tvm.IRModule) else spec
     for wrong in sorted(set(arrays) - set(spec)):

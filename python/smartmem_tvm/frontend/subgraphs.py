@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a nested graph, under new names."""
+"""Copy a nested graph under new names."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Body:
     graph : onnx.GraphProto
         The graph.
     prefix : str
-        Goes before the names of its tensors and nodes; nothing else in the model has it.
+        Precedes the names of its tensors and nodes; no other name in the model begins with it.
 
     Attributes
     ----------
     constants : list of onnx.TensorProto
-        Its initializers and its nodes that are constants, under their new names.
+        Its initializers and Constant nodes, under their new names.
     size : int
         Nodes of a copy.
     """
@@ -55,11 +55,11 @@ class Body:
         self.size = len(self._nodes)
 
     def shape(self, number: int) -> list[int]:
-        """The sizes of an input that is one number: none, unless the graph says that it has a dimension."""
+        """Return the sizes of an input that is one number: [1] if the graph gives it a dimension, otherwise []."""
         return [1 for _ in self._graph.input[number].type.tensor_type.shape.dim[:1]]
 
     def copy(self, number: int, inputs: Mapping[str, str]) -> tuple[list[onnx.NodeProto], list[str]]:
-        """The nodes of a copy and the names of its results, where `inputs` maps the graph's inputs to tensors."""
+        """Return a copy's nodes and the names of its results; `inputs` maps the graph's inputs to tensors."""
         names = {name: f"{self._prefix}{number}/{name}" for name in self._inner} | self._shared | dict(inputs)
         nodes = []
         for node in self._nodes:
@@ -71,7 +71,7 @@ class Body:
 
 
 def constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """The tensor of a Constant node, None for another node or form."""
+    """Return the tensor of a Constant node, None for another node or form."""
     if node.op_type != "Constant" or len(node.attribute) != 1 or node.attribute[0].name != "value":
         return None
     return node.attribute[0].t

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-ATAN2 = "smartmem::Atan2"  # ONNX has none, and torch's exporter makes -pi of the angle of (-1, 0)
+ATAN2 = "smartmem::Atan2"  # ONNX has none, and torch's exporter returns -pi for the angle of (-1, 0)
 
 
 def atan2(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """``torch.atan2``: in float32 or float64, and rounded once; whole numbers become torch's default type."""
+    """``torch.atan2``: computed in float32 or float64 and rounded once; integers become torch's default type."""
     import torch
 
     dtype = torch.result_type(y, x)

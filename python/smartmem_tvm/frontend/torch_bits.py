@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bits of numbers read as numbers of another type: ``tensor.view(dtype)``."""
+"""Reinterpret the bits of numbers as another type: ``tensor.view(dtype)``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from onnx import helper
 if TYPE_CHECKING:
     import torch
 
-BIT_CAST = "smartmem::BitCast"  # ONNX's own is newer than what torch's exporter writes
+BIT_CAST = "smartmem::BitCast"  # ONNX's own is of a later opset than torch's exporter writes
 
 
 def view_as(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """``torch.Tensor.view(dtype)``: of a wider or narrower type, a number more or less wide is several or a part."""
+    """``torch.Tensor.view(dtype)``: one number becomes several of a narrower type, or several become a wider one."""
     import torch
 
     if x.dtype == dtype:
         return x.clone()
-    if x.dtype == torch.bfloat16:  # the upper half of a float32: TVM makes no vectors of its bits
+    if x.dtype == torch.bfloat16:  # the upper half of a float32: TVM does not vectorize its bit casts
         return view_as(torch.bitwise_right_shift(view_as(x.float(), torch.int32), 16).to(torch.int16), dtype)
     if dtype == torch.bfloat16:
         upper = torch.bitwise_left_shift(view_as(x, torch.int16).to(torch.int32), 16)
@@ -42,7 +42,7 @@ def view_as(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _integer(size: int) -> torch.dtype:
-    """The integers of so many bytes; a number that is too large for them wraps."""
+    """Return the integer type of `size` bytes; a number that is too large for it wraps."""
     import torch
 
     return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of groups of rows, each with a matrix of its own: mixtures of experts as transformers writes them.
+"""Grouped matrix products, one matrix for each group of rows: mixtures of experts as transformers writes them.
 
-How many rows each group has is known at run time only, so that no product of fixed sizes is one group's. Each row's
-matrix is looked up instead.
+The number of rows of a group is known only at run time, so a group cannot be a product of static size. Each row looks
+up its matrix instead.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def grouped_mm(
     Parameters
     ----------
     a, b : torch.Tensor
-        Matrices, or one for each group. The dimension that both matrices have alone is split into groups: the rows of
-        `a`, the columns of `b`, or the terms where neither has a matrix for each group.
+        One matrix, or one for each group. The operand that is a single matrix has a dimension split into groups: the
+        rows of `a`, the columns of `b`, or the reduction if both are single matrices.
     offs : torch.Tensor, optional
-        Where each group ends; what is after the last one is 0. None: both have a matrix for each group.
+        The end of each group; results after the last one are 0. None: both have a matrix for each group.
     """
     import torch
 
@@ -48,7 +48,7 @@ def grouped_mm(
 
 
 def _of_rows(rows: torch.Tensor, matrices: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Each row times the matrix of its group; 0 for rows after the last group."""
+    """Multiply each row by the matrix of its group; 0 for rows after the last group."""
     import torch
 
     group, count = _groups(rows.shape[0], ends), matrices.shape[0]
@@ -57,7 +57,7 @@ def _of_rows(rows: torch.Tensor, matrices: torch.Tensor, ends: torch.Tensor) -> 
 
 
 def _groups(count: int, ends: torch.Tensor) -> torch.Tensor:
-    """The group that each of `count` rows is in: how many groups have ended before it."""
+    """Return the group of each of `count` rows: the number of groups that end before it."""
     import torch
 
     return searchsorted(ends, torch.arange(count, dtype=ends.dtype, device=ends.device), right=True)

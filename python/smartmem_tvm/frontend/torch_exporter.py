@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's exporter to ONNX, without what it does more often than needed."""
+"""Call torch's exporter to ONNX without its repeated work."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def export(program: ExportedProgram) -> torch.onnx.ONNXProgram:
-    """Translate a program with torch's exporter, and optimize it once, where torch does so twice.
+    """Translate a program with torch's exporter, and optimize it once instead of twice as torch does.
 
-    Without these optimizations folding takes several times as long: here the weights are at hand.
+    Without the optimization, folding afterwards takes several times as long: here the weights are already loaded.
 
     Raises
     ------
     Exception
-        What torch's exporter raises, of many kinds, if it does not know an operator.
+        Errors of torch's exporter, of many types, for an unknown operator.
     """
     with silence():
         from onnxscript import optimizer
@@ -35,7 +35,7 @@ def export(program: ExportedProgram) -> torch.onnx.ONNXProgram:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Keep torch from logging what it leaves out, and whole tracebacks of what becomes one sentence here."""
+    """Keep torch from logging skipped steps and tracebacks of errors that become one sentence here."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -47,7 +47,7 @@ def silence() -> Iterator[None]:
 
 
 def _translate(program: ExportedProgram) -> torch.onnx.ONNXProgram:
-    """As ``torch.onnx.export``, which makes its table of operators anew in each call: half a second."""
+    """Like ``torch.onnx.export``, which builds its table of operators in each call: half a second."""
     import torch.onnx
 
     options: dict[str, Any] = {"verbose": False, "optimize": False}
@@ -62,7 +62,7 @@ def _translate(program: ExportedProgram) -> torch.onnx.ONNXProgram:
 
 @functools.cache
 def _table() -> tuple[Any, int]:
-    """The operators that torch's exporter knows, and the opset that it writes; nothing here changes them."""
+    """Return the table of operators of torch's exporter and the opset that it writes; both stay unchanged."""
     from torch.onnx import _constants
     from torch.onnx._internal.exporter import _registration
 

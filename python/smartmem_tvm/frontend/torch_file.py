@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of torch: the program that ``torch.export.save`` wrote; a refusal of the others.
+"""Read the files that ``torch.export.save`` writes; refuse other files of torch.
 
 torch reads a ``.pt2`` file with pickle and evaluates expressions in it: unlike an ONNX file it is a program to trust,
-not data. Nothing of it is read before its name says what it is.
+not data. The ending of the name is checked before the file is read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _REMEDY = "torch.export.save(torch.export.export(model.eval(), args), 'model.pt2
 
 
 def is_of_torch(source: object) -> bool:
-    """Whether a model is a file of torch, by its ending."""
+    """Whether a model is a file of torch, judged by its ending."""
     return isinstance(source, str | PathLike) and Path(source).suffix.lower() in (PROGRAM, *_OTHERS)
 
 
 def require_torch(what: str = "from_torch", *more: str) -> None:
-    """Refuse what needs torch, and `more` packages, where they are not installed."""
+    """Raise a UserError if torch or one of the packages `more`, which `what` needs, is not installed."""
     missing = [name for name in ("torch", *more) if not _is_installed(name)]
     if missing:
         raise UserError(f'{what} needs {" and ".join(missing)}: run `pip install "smartmem-tvm[torch]"`.')
@@ -42,13 +42,13 @@ def read(path: Path) -> Model:
     Parameters
     ----------
     path : Path
-        For which `is_of_torch` holds.
+        A path for which `is_of_torch` holds.
 
     Raises
     ------
     UserError
-        If the file is missing, damaged or no exported program, torch or onnxscript is not installed, torch's exporter
-        does not know an operator, or the program is no inference; see `torch_inference`.
+        If the file is missing, damaged or not an exported program, if torch or onnxscript is not installed, if torch's
+        exporter does not know an operator, or if the program is not inference; see `torch_inference`.
     """
     from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
 
@@ -63,7 +63,7 @@ def read(path: Path) -> Model:
         return model_of(program, str(path), keep=True)
     except UserError:
         raise
-    except Exception as error:  # of many kinds
+    except Exception as error:  # torch raises many types
         raise UserError(
             f"{path}: torch's exporter to ONNX does not translate the program ({cause_of(error)}); export it "
             f"otherwise, or try smartmem_tvm.from_torch, which asks TVM's importer next."
@@ -80,7 +80,7 @@ def _load(path: Path) -> ExportedProgram:
             return torch.export.load(path)
     except PermissionError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
-    except Exception as error:  # of many kinds
+    except Exception as error:  # torch raises many types
         raise UserError(
             f"{path} is damaged, holds no program or one of another version of torch than {torch.__version__}; write "
             f"it again with {_REMEDY}."
@@ -90,5 +90,5 @@ def _load(path: Path) -> ExportedProgram:
 def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ValueError:  # a module without a specification, put there by hand
+    except ValueError:  # a module without a specification, set by hand
         return True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a torch program is a function of its inputs: not in training mode, without random numbers, writing nowhere.
+"""Check that a torch program is a function of its inputs: no training mode, no random numbers, no writes.
 
-torch's exporter and TVM's importer translate the others without a word into something else: dropout into nothing, the
-statistics of a batch into those of the training before, and what is written into a buffer is lost.
+torch's exporter and TVM's importer translate other programs silently into something else: dropout into nothing, the
+statistics of the batch into those kept from training, and writes into a buffer are lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_inference(program: ExportedProgram, name: str) -> None:
     Raises
     ------
     UserError
-        Names the first operator that is to blame.
+        Names the first operator of that kind.
     """
     for node in _nodes(program):
         if moves_statistics(node) or (draws(node) and _has_mode(node)):
@@ -45,12 +45,12 @@ def check_inference(program: ExportedProgram, name: str) -> None:
 
 
 def check_writes(signature: ExportGraphSignature, name: str) -> None:
-    """Refuse what writes into its buffers or inputs; `signature` is that of the program after decompositions.
+    """Refuse a program that writes into its buffers or inputs; `signature` is that after decompositions.
 
     Raises
     ------
     UserError
-        Names the first one that is written.
+        Names the first buffer or input that is written.
     """
     for spec in signature.output_specs:
         if spec.kind.name == "USER_INPUT_MUTATION":
@@ -66,24 +66,24 @@ def check_writes(signature: ExportGraphSignature, name: str) -> None:
 
 
 def draws(node: Node) -> bool:
-    """Whether an operator draws random numbers that somebody reads; dropout and attention do so in training only."""
+    """Whether an operator draws random numbers that are read; dropout and attention do so in training only."""
     if all(tag.name != _RANDOM for tag in getattr(node.target, "tags", ())):
         return False
     if not node.users and not node.target._schema.is_mutable:
-        return False  # layers that are left out at random in training: torch keeps the draw, which nothing reads
+        return False  # layers that are skipped at random in training: torch keeps the draw, which no operator reads
     given = _arguments(node)
     is_training = all(given.get(key, True) is not False for key in _TRAINING)
     return is_training and all(given.get(key) != 0 for key in _CHANCE)
 
 
 def moves_statistics(node: Node) -> bool:
-    """Whether a norm takes the statistics of its input and adds them to those that it keeps."""
+    """Whether a norm computes the statistics of its input and updates its running ones."""
     given = _arguments(node)
     return given.get("running_mean") is not None and any(given.get(key) for key in _TRAINING)
 
 
 def _has_mode(node: Node) -> bool:
-    """Whether ``model.eval()`` may end the drawing."""
+    """Whether ``model.eval()`` may switch the random numbers off."""
     return not {*_TRAINING, *_CHANCE[1:]}.isdisjoint(_arguments(node))
 
 
@@ -93,7 +93,7 @@ def _nodes(program: ExportedProgram) -> Iterator[Node]:
 
 
 def _arguments(node: Node) -> dict[str, Any]:
-    """What an operator of torch is called with, by name, defaults included; nothing for other nodes."""
+    """Return the arguments of a torch operator by name, defaults included; {} for other nodes."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {}

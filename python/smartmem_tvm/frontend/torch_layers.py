@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that torch computes by one operator in inference, its "fast path", taken apart as the modules write them."""
+"""Decompose layers that torch computes by one operator in inference, its "fast path", as the modules define them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# What the mask of these operators is of.
-_PAIRS, _KEYS = 0, 1  # queries x keys, for all; batch x keys. The third kind has batch x heads x queries x keys
+# Kinds of masks of these operators.
+_PAIRS, _KEYS = 0, 1  # queries x keys; batch x keys. The third kind is batch x heads x queries x keys
 
 
 def encoder_layer(
@@ -87,7 +87,7 @@ def self_attention(
 
 
 def _added(mask: torch.Tensor | None, kind: int | None, like: torch.Tensor) -> torch.Tensor | None:
-    """What is added to scores: minus infinity where the mask says so."""
+    """Return the mask as numbers to add to the scores: minus infinity where it excludes a key."""
     import torch
 
     if mask is None:
@@ -96,7 +96,7 @@ def _added(mask: torch.Tensor | None, kind: int | None, like: torch.Tensor) -> t
         mask = mask[:, None, None, :]
     elif kind == _PAIRS:
         mask = mask[None, None, :, :]
-    # A mask of numbers is one of those that are not 0, as torch's kernel takes it.
+    # A mask of numbers excludes a key where it is not 0, as in torch's kernel.
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask.to(torch.bool), -torch.inf)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch program as the ONNX model that torch's own exporter makes of it, without a copy of its weights."""
+"""Convert a torch program to ONNX with torch's own exporter, without a copy of its weights."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
     Parameters
     ----------
     name : str
-        What messages call it.
+        The model's name in messages.
     keep : bool
-        Whether nobody changes the program's weights from now on, so that the model may share their memory.
+        Whether the program's weights stay unchanged from now on, so that the model may share their memory.
 
     Returns
     -------
     Model
-        As read from a file; sizes that the program leaves open are named dimensions of its inputs.
+        The model, as if read from a file; open sizes of the program are named dimensions of its inputs.
 
     Raises
     ------
     UserError
-        If the program is no inference; see `torch_inference`.
+        If the program is not inference; see `torch_inference`.
     Exception
-        What torch's exporter raises, of many kinds, if it does not know an operator.
+        Errors of torch's exporter, of many types, for an unknown operator.
     """
     check_inference(program, name)
     simple = with_simple_operators(program)
@@ -70,7 +70,7 @@ def model_of(program: ExportedProgram, name: str, keep: bool = False) -> Model:
 
 
 def cause_of(error: BaseException) -> str:
-    """What made torch's exporter fail, in a line without a full stop: its own words are a page of advice."""
+    """Return why torch's exporter failed, in a line without a full stop: its own message is a page of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -93,9 +93,9 @@ def _read(exported: torch.onnx.ONNXProgram, name: str, keep: bool) -> Model:
 
 
 def _require_stated_types(program: ExportedProgram, proto: onnx.ModelProto) -> None:
-    """Raise if torch's exporter made a result of another type than the program's: it promotes some operators."""
+    """Raise if a result of torch's exporter has another type than the program's: it promotes some operators."""
     (output,) = (node for node in program.graph.nodes if node.op == "output")
-    stated = output.args[0][-len(proto.graph.output) :]  # before them is what the program writes into its buffers
+    stated = output.args[0][-len(proto.graph.output) :]  # after the values of mutated buffers
     for node, found in zip(stated, proto.graph.output, strict=True):
         dtype = str(getattr(node.meta["val"], "dtype", "")).removeprefix("torch.") if hasattr(node, "meta") else ""
         made = onnx.TensorProto.DataType.Name(found.type.tensor_type.elem_type).lower()
@@ -120,7 +120,7 @@ def _as_it_is(program: ExportedProgram) -> ExportedProgram:
 
 
 def _has_unknown_attention(program: ExportedProgram) -> bool:
-    """Whether it has attention of other than four dimensions, the only one that torch's exporter knows."""
+    """Whether a program has attention of other than four dimensions; torch's exporter knows only four."""
     return any(
         str(node.target) == "aten.scaled_dot_product_attention.default" and node.args[0].meta["val"].ndim != 4
         for node in program.graph.nodes
@@ -128,7 +128,7 @@ def _has_unknown_attention(program: ExportedProgram) -> bool:
 
 
 def _with_plain_attention(program: ExportedProgram) -> ExportedProgram:
-    """Attention as products and a softmax, whose result has another order in memory than that of torch's kernel."""
+    """Write attention as products and a softmax; its result has another memory layout than torch's kernel's."""
     import torch
 
     aten, table = torch.ops.aten, torch.export.default_decompositions()
@@ -136,12 +136,12 @@ def _with_plain_attention(program: ExportedProgram) -> ExportedProgram:
     def attention(query, key, value, mask=None, dropout=0.0, causal=False, *, scale=None, enable_gqa=False):
         chooses = mask is not None and mask.dtype == torch.bool
         if causal or enable_gqa or chooses:
-            if chooses:  # the operator below takes numbers to add
+            if chooses:  # the operator below adds the mask
                 mask = torch.where(mask, 0.0, -math.inf).to(query.dtype)
             options = {"scale": scale, "enable_gqa": enable_gqa}
             return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout, causal, **options)[0]
-        # That one also looks for rows without a finite number, which cannot be fused, and which torch's exporter leaves
-        # out where it knows the attention.
+        # torch's decomposition also looks for rows without a finite number, which cannot be fused, and which torch's
+        # exporter omits for attention of four dimensions.
         scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
         return (scores if mask is None else scores + mask).softmax(-1) @ value
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of torch written with simpler ones: those that no importer knows, or that torch itself takes apart badly.
+"""Write torch operators with simpler ones if no importer knows them or torch itself decomposes them badly.
 
-A form is a function of torch: it takes what the operator takes and returns what it returns, in the same types. torch
-traces it, so that both ways, its own exporter and TVM's importer, see nothing else. One file for each family, whose
-table ``FORMS`` maps the name of an overload to the function.
+A form is a function of torch with the operator's arguments and results, in the same types. torch traces it, so that its
+own exporter and TVM's importer both read the simpler operators. Each family of operators has one file, whose table
+``FORMS`` maps the name of an overload to the function.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def with_simple_operators(program: ExportedProgram) -> ExportedProgram:
     Parameters
     ----------
     program : torch.export.ExportedProgram
-        Is not changed.
+        Stays unchanged.
 
     Returns
     -------
     torch.export.ExportedProgram
-        `program` itself where there is no such operator.
+        `program` itself if none of its operators has a form.
     """
     found = {node.target: form for node in _calls(program) if (form := _form(node))}
     return program.run_decompositions(found) if found else program

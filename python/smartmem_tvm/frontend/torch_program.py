@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.export -> Relax."""
+"""Convert a program of torch.export to Relax."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ _NAME = "The torch program"
 def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None = None) -> tvm.IRModule:
     """Convert a torch ExportedProgram to a Relax module.
 
-    Through torch's own exporter and `smartmem_tvm.frontend.from_onnx`: a network becomes the same kernels through both
-    doors. What that exporter does not know, or everything if onnxscript is not installed, goes through TVM's importer.
+    The program goes through torch's own exporter and `smartmem_tvm.frontend.from_onnx`, so that a network becomes the
+    same kernels as from its ONNX file. A program that the exporter cannot translate, or any program if onnxscript is
+    not installed, goes through TVM's importer.
 
     Parameters
     ----------
     exported_program : torch.export.ExportedProgram
-        What ``torch.export.export(model.eval(), args)`` returns.
+        The result of ``torch.export.export(model.eval(), args)``.
     shapes : mapping from str to sequence of int, optional
         Input name -> shape, for inputs whose sizes the program leaves open (``dynamic_shapes``). A size given for one
-        input holds wherever the program has the same.
+        input holds for every equal size of the program.
 
     Returns
     -------
     tvm.IRModule
-        As `smartmem_tvm.frontend.from_onnx` gives it: function ``main``, weights as constants, static shapes.
+        Like the result of `smartmem_tvm.frontend.from_onnx`: function ``main``, weights as constants, static shapes.
 
     Raises
     ------
     UserError
-        If torch is not installed, the argument is no ExportedProgram, the program is in training mode, draws random
+        If torch is not installed, the argument is not an ExportedProgram, the program is in training mode, draws random
         numbers or writes into its buffers or inputs, a size has no number or one that the program was not exported for,
-        or nobody can translate an operator.
+        or an operator cannot be translated.
     """
     torch_file.require_torch()
     from torch.export import ExportedProgram
@@ -67,7 +68,7 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
         model = model_of(exported_program, _NAME)
     except UserError:
         raise
-    except Exception as error:  # of many kinds
+    except Exception as error:  # torch raises many types
         _log.info("torch's exporter is of no use here: %s.", cause_of(error))
         return _by_tvm(exported_program, shapes)
     model = bound(model, shapes)
@@ -81,7 +82,7 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
 def _by_tvm(program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None) -> tvm.IRModule:
     check_inference(program, _NAME)
     if program.range_constraints:
-        program = with_fixed_sizes(program, shapes or {}, _NAME)  # TVM's importer gives no numbers to open ones
+        program = with_fixed_sizes(program, shapes or {}, _NAME)  # TVM's importer needs fixed sizes
     try:
         decomposed = with_simple_operators(program).run_decompositions()
         check_writes(decomposed.graph_signature, _NAME)
@@ -96,7 +97,7 @@ def _by_tvm(program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None
 
 
 def _translated(program: ExportedProgram) -> tvm.IRModule:
-    """What TVM's ``from_exported_program`` makes of a program that is decomposed."""
+    """Import a decomposed program like TVM's ``from_exported_program``."""
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
     importer = ExportedProgramImporter()
@@ -111,11 +112,11 @@ def _translated(program: ExportedProgram) -> tvm.IRModule:
 
 
 def _refuse_other_types(values: Mapping) -> None:
-    """Refuse what TVM's importer makes of another type or shape than torch, at any place of the program."""
+    """Refuse a program if TVM's importer gives any of its values another type or shape than torch."""
     for node, value in values.items():
         stated, ty = node.meta.get("val"), getattr(value, "ty", None)
         if not hasattr(stated, "dtype") or getattr(ty, "dtype", None) is None:
-            continue  # several results, which are looked at one by one; a number
+            continue  # several results, each of which is checked by itself; or a number
         wanted = str(stated.dtype).removeprefix("torch."), [int(size) for size in stated.shape]
         found = str(ty.dtype.dtype), [int(size) for size in getattr(ty.shape, "values", wanted[1])]
         if found != wanted:

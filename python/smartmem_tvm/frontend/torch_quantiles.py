@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantiles: sorted numbers, and one of them or what lies between two."""
+"""Quantiles: sort the numbers, then take one of them or interpolate between two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> torch.Tensor:
-    """``torch.quantile``: what is no number makes its whole row none."""
+    """``torch.quantile``: a NaN makes the result of its row NaN."""
     import torch
 
     found = _quantile(x, q, dim, keepdim, interpolation, None)
@@ -38,7 +38,7 @@ def nanquantile(
     *,
     interpolation: str = "linear",
 ) -> torch.Tensor:
-    """``torch.nanquantile``: of the numbers alone."""
+    """``torch.nanquantile``: the quantile without NaNs."""
     numbers = ~x.isnan()
     return _quantile(x, q, dim, keepdim, interpolation, numbers.reshape(-1) if dim is None else numbers)
 
@@ -51,7 +51,7 @@ def _quantile(
     interpolation: str,
     numbers: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Of each row; `numbers` says which elements count, None that all do."""
+    """Return the quantiles of each row; `numbers` marks the elements that count, None means all."""
     import torch
 
     rank, is_scalar = x.ndim, not isinstance(q, torch.Tensor) or q.ndim == 0
@@ -80,7 +80,7 @@ def _quantile(
 
 
 def _at(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Elements of each row, by sums: a place that is looked up at a place that is computed is a large kernel."""
+    """Return elements of each row by sums: a lookup at a computed place of computed values is a large kernel."""
     import torch
 
     is_it = places.unsqueeze(-1) == torch.arange(rows.shape[-1], device=rows.device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions of half and bfloat16 for torch's exporter, which computes them in float32 and leaves their results so."""
+"""Cast reductions of half and bfloat16 back: torch's exporter computes them in float32 and keeps that type."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _REDUCTIONS = {"sum", "prod", "amax", "amin", "cumsum", "cumprod", "mean", "norm
 
 
 def with_narrow_results(program: ExportedProgram) -> ExportedProgram:
-    """Write out both changes of type: the reduction is of float32, and its result of the type that the program states.
+    """Write out both casts: the reduction computes in float32, and its result has the type that the program states.
 
     Parameters
     ----------
     program : torch.export.ExportedProgram
-        Is not changed.
+        Stays unchanged.
 
     Returns
     -------
     torch.export.ExportedProgram
-        `program` itself where there is no such reduction.
+        `program` itself if it has no reduction of that kind.
     """
     if not any(map(_is_narrow, program.graph.nodes)):
         return program

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch itself on a program, operator by operator: the reference for results."""
+"""Run a program in torch, operator by operator, as the reference for results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_torch(program: ExportedProgram, arrays: Sequence[np.ndarray], name: str)
     Parameters
     ----------
     arrays
-        For each tensor among the program's inputs, in their order.
+        One array for each tensor among the program's inputs, in their order.
 
     Raises
     ------
@@ -33,11 +33,11 @@ def run_torch(program: ExportedProgram, arrays: Sequence[np.ndarray], name: str)
 
     given = iter(map(_as_tensor, arrays))
     try:
-        # Inputs that are no tensors are part of the program: they stay what they were when it was exported.
+        # Inputs other than tensors are part of the program: they keep their values of the export.
         args, options = tree.tree_map_only(torch.Tensor, lambda _: next(given), program.example_inputs)
         with torch.no_grad():
             found = program.module()(*args, **options)
-    except Exception as error:  # of many kinds
+    except Exception as error:  # torch raises many types
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
         raise UserError(f"torch cannot run {name} ({reason}), so there is nothing to compare with.") from error
     return [_as_array(each) for each in tree.tree_leaves(found) if isinstance(each, torch.Tensor)]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-CUMULATED_PRODUCT = "smartmem::CumProd"  # ONNX's own is newer than what torch's exporter writes
+CUMULATED_PRODUCT = "smartmem::CumProd"  # ONNX's own is of a later opset than torch's exporter writes
 
 
 def cumprod(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """``torch.cumprod``: whole numbers are 64 bits wide, and halves are rounded once."""
+    """``torch.cumprod``: integers are computed in 64 bits, and halves are rounded once."""
     import torch
 
     if dtype is None:
@@ -27,7 +27,7 @@ def cumprod(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> t
 
 
 def extremum(name: str) -> Callable:
-    """``torch.amax`` and ``torch.amin``: no dimensions are all of them."""
+    """``torch.amax`` and ``torch.amin``: an empty list of dimensions means all of them."""
 
     def form(x: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> torch.Tensor:
         import torch
@@ -40,7 +40,7 @@ def extremum(name: str) -> Callable:
 
 
 def truth(name: str) -> Callable:
-    """``torch.any`` and ``torch.all``: of bytes they are bytes."""
+    """``torch.any`` and ``torch.all``: the result of uint8 is uint8."""
 
     def form(x: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
         import torch
@@ -53,7 +53,7 @@ def truth(name: str) -> Callable:
 def nansum(
     x: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """``torch.nansum``: whole numbers are all numbers."""
+    """``torch.nansum``: a plain sum for integers, which have no NaN."""
     import torch
 
     return NotImplemented if x.is_floating_point() else torch.sum(x, dim, keepdim, dtype=dtype)
@@ -62,7 +62,7 @@ def nansum(
 def running_extremum(name: str) -> Callable:
     """``torch.cummax`` and ``torch.cummin``, with the place of the last of equal numbers.
 
-    In steps that double: after each of them, an element knows those of twice as many places before it.
+    A parallel scan in steps that double: after each step, an element covers twice as many places before it.
     """
 
     def form(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,7 +78,7 @@ def running_extremum(name: str) -> Callable:
             before, later = values[..., :-step], values[..., step:]
             stays = later >= before if name == "cummax" else later <= before
             if values.is_floating_point():
-                stays = stays | later.isnan()  # before any number
+                stays = stays | later.isnan()  # a NaN wins over any number
             values = torch.cat([values[..., :step], torch.where(stays, later, before)], -1)
             places = torch.cat([places[..., :step], torch.where(stays, places[..., step:], places[..., :-step])], -1)
             step *= 2
@@ -94,7 +94,7 @@ def _comparable(dtype: torch.dtype) -> torch.dtype:
 
 
 def in_stated_type(name: str) -> Callable:
-    """A sum or product for which a type is asked: numbers are of that type before it, and truth values are after it."""
+    """A sum or product with a ``dtype``: numbers are cast to it before the reduction, booleans after it."""
 
     def form(x: torch.Tensor, *args: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
         import torch
@@ -130,4 +130,4 @@ STATED = {
     }.items()
     for which in overloads
 }
-"""The same for calls only that ask for a type."""
+"""Like ``FORMS``, for calls with a ``dtype`` only."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where numbers are among sorted ones, and how many are in each part of a range.
+"""Find the places of numbers among sorted ones, and count numbers in the parts of a range.
 
-torch takes a search apart into a binary one, of which each step reads the result of the one before twice: as a fused
-expression it doubles with each step. The number of boundaries before a number is the same place, and one sum.
+torch decomposes a search into a binary search, whose steps each read the previous result twice: the fused expression
+would double with each step. The number of boundaries before a number is the same place, and it is one sum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def searchsorted(
 ) -> torch.Tensor:
     """``torch.searchsorted``: for each value the number of boundaries before it, in int64 or int32.
 
-    A value that is no number comes after all boundaries, as in torch.
+    A NaN is placed after all boundaries, as in torch.
     """
     import torch
 
@@ -40,7 +40,7 @@ def searchsorted(
         boundaries = boundaries.unsqueeze(-2)
     boundaries, values = boundaries.to(common), values.to(common).unsqueeze(-1)
     is_behind = boundaries > values if right or side == "right" else boundaries >= values
-    return (~is_behind).sum(-1, dtype=torch.int64).to(dtype)  # what is no number is behind nothing
+    return (~is_behind).sum(-1, dtype=torch.int64).to(dtype)  # a NaN is behind no boundary, so its place is the last
 
 
 def bucketize(values: Any, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False) -> torch.Tensor:
@@ -49,7 +49,7 @@ def bucketize(values: Any, boundaries: torch.Tensor, *, out_int32: bool = False,
 
 
 def histc(values: torch.Tensor, bins: int = 100, least: float = 0, largest: float = 0) -> torch.Tensor:
-    """``torch.histc``: how many values each of `bins` equal parts of a range holds, in the type of the values."""
+    """``torch.histc``: the number of values in each of `bins` equal parts of a range, in the type of the values."""
     import torch
 
     values = values.reshape(-1)
@@ -59,7 +59,7 @@ def histc(values: torch.Tensor, bins: int = 100, least: float = 0, largest: floa
         least, largest = (torch.full((), float(each), dtype=values.dtype) for each in (least, largest))
     is_one = least == largest
     least, largest = torch.where(is_one, least - 1, least), torch.where(is_one, largest + 1, largest)
-    # In the order of torch's kernel: other roundings put a value at an edge into the other part.
+    # In the order of torch's kernel: other rounding would move a value at an edge into the neighbouring part.
     place = ((values - least) * bins / (largest - least)).clamp(max=bins - 1)
     is_inside = (values >= least) & (values <= largest)
     place = torch.where(is_inside, place, -1).to(torch.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the sizes that a model of a torch program has got are among those that the program was exported for."""
+"""Check that the sizes given to the model of a torch program are among those that it was exported for."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def check_sizes(program: ExportedProgram, inputs: Spec, name: str) -> None:
-    """Refuse sizes outside of the program's bounds, or that are not to each other as it says.
+    """Refuse sizes that are outside of the program's bounds or break its relations between sizes.
 
     Raises
     ------
     UserError
-        Names the first such dimension.
+        Names the first wrong dimension.
     """
     stated = list(_open_sizes(program, inputs))
     known = {size: value for *_, size, value in stated if size.is_Symbol}
@@ -37,7 +37,7 @@ def check_sizes(program: ExportedProgram, inputs: Spec, name: str) -> None:
         if wanted.is_number and int(wanted) != value:
             raise UserError(f"{name}: dimension {axis} of '{tensor}' is {value}, and must be {size}: give {wanted}.")
         bounds = program.range_constraints.get(size)
-        # Where torch was told no bounds it writes 2, and takes 1 all the same.
+        # torch writes a lower bound of 2 if none was given, and accepts 1 nevertheless.
         if bounds is not None and not (bounds.lower <= max(value, 2) and value <= bounds.upper):
             raise UserError(
                 f"{name}: dimension {axis} of '{tensor}' is {value}, and the program was exported for {bounds.lower} "
@@ -56,7 +56,7 @@ def with_fixed_sizes(program: ExportedProgram, shapes: Mapping[str, Sequence[int
     Raises
     ------
     UserError
-        If a size depends on numbers, is given by nothing, or is none that the program was exported for.
+        If a size depends on run-time numbers, is not given, or is not one that the program was exported for.
     """
     import torch
     from torch.utils import _pytree as tree
@@ -80,7 +80,7 @@ def with_fixed_sizes(program: ExportedProgram, shapes: Mapping[str, Sequence[int
 
 
 def _bound_inputs(program: ExportedProgram, shapes: Mapping[str, Sequence[int]], name: str) -> Spec:
-    """The inputs with sizes from `shapes`, by the rules for the inputs of an ONNX file."""
+    """Return the inputs with sizes from `shapes`, by the rules for the inputs of an ONNX file."""
     tensors = [
         (node.name, node.meta["val"])
         for node in program.graph.nodes
@@ -115,7 +115,7 @@ def _size(size: Any) -> int | str:
 
 
 def _open_sizes(program: ExportedProgram, inputs: Spec) -> Iterator[tuple[str, int, Any, int]]:
-    """Input, axis, sympy's expression and value of each size that the program leaves open."""
+    """Yield input, axis, sympy expression and value of each size that the program leaves open."""
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in inputs:
             for axis, size in enumerate(getattr(node.meta["val"], "shape", ())):

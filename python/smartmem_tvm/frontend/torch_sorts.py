@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sorting as torch sorts: equal numbers keep their order, and what is no number is the greatest."""
+"""Sort like torch: equal numbers keep their order, and NaN is the greatest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def sort(values: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """``torch.sort``, stable whether that is asked for or not; of integers it is the operator itself."""
+    """``torch.sort``, always stable; integers use the operator itself."""
     import torch
 
     is_known = values.dtype != torch.bool and not values.is_floating_point()
@@ -35,7 +35,7 @@ def _sorted(values: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Ten
 
 
 def _in_order(values: torch.Tensor) -> torch.Tensor:
-    """Integers in the order of floats: TVM compares floats, and what is no number stays between any of them."""
+    """Return integers in the order of the floats: TVM's comparison of floats does not order NaN."""
     import torch
 
     wide = values.to(torch.promote_types(values.dtype, torch.float32))

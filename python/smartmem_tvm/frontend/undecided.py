@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ifs of which a model has both branches, as the one taken is not known, and what a user can do about it."""
+"""Record the Ifs of which a model keeps both branches, as their conditions are unknown, and suggest remedies."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import onnx
 
 from smartmem_tvm.frontend import graph as walk
 
-_KEY = "smartmem.undecided/"  # before the label of an If, among what a model says of itself; inputs after it, in lines
-_MOST = 16  # numbers of an input that somebody gives a value
+_KEY = "smartmem.undecided/"  # metadata key: prefix of an If's label; the value holds its deciding inputs, one a line
+_MOST = 16  # elements of an input that a user can give a value, at most
 
 
 def deciding_inputs(
     model: onnx.ModelProto, producers: Mapping[str, tuple[int, onnx.NodeProto]], condition: str
 ) -> list[str]:
-    """The small inputs that a condition depends on; none if it depends on others, too."""
+    """Return the small inputs that a condition depends on; none if it also depends on larger ones."""
     found, left, seen = [], [condition], set()
     while left:
         each = left.pop()
@@ -38,22 +38,22 @@ def _is_small(value: onnx.ValueInfoProto) -> bool:
 
 
 def write(model: onnx.ModelProto, undecided: Mapping[str, Iterable[str]]) -> None:
-    """Keep in a model, in place, of which Ifs it has both branches; see `remedy`."""
+    """Record in a model, in place, the Ifs of which it has both branches; see `remedy`."""
     for label, inputs in undecided.items():
         model.metadata_props.add(key=_KEY + label, value="\n".join(inputs))
 
 
 def remedy(model: onnx.ModelProto, label: str, usual: str) -> str:
-    """What can be done about a node that is refused.
+    """Return the remedy for a node that is refused.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Without control flow; it says itself of which Ifs it has both branches.
+        A model without control flow, with the record that `write` made.
     label : str
-        Of the node.
+        The label of the node.
     usual : str
-        What is done about one that is in no branch.
+        The remedy for a node outside of any branch.
     """
     ifs = {each.key.removeprefix(_KEY): each.value for each in model.metadata_props if each.key.startswith(_KEY)}
     around = [name for name in ifs if label == name or label.startswith(f"{name}/")]

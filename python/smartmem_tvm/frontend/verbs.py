@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the front end: what reads a model and what makes a Relax module with static shapes of it.
+"""The functions of the front end: read a model, and convert it to a Relax module with static shapes.
 
 The steps of `from_onnx`, one module each, in this order::
 
-    torch_file  read a program of torch: `torch_onnx` makes an ONNX graph of it; `torch_sizes` knows its bounds, and
-                `torch_inference` what is none
-    onnx_file   read the file: the graph now, its large weights (`weights`) when they are looked at
-    fixed_inputs  inputs that have one value for good become constants
+    torch_file  read a program of torch: `torch_onnx` converts it to ONNX, `torch_sizes` checks its bounds, and
+                `torch_inference` checks that it is inference
+    onnx_file   read the file: the graph at once, its large weights (`weights`) when they are used
+    fixed_inputs  inputs with a fixed value become constants
     dimensions  give every input dimension a number; then onnx_file checks the graph
-    prepare     the next three, with ONNX's libraries, in a process that `apart` has for them (`helper`, `forked`)
+    prepare     the next three, with ONNX's libraries, in the process of `apart` (`helper`, `forked`)
     functions   inline functions
     fold        turn shape arithmetic into constants (only where there is some)
-    control_flow  unroll loops, take branches, resolve sequences (`sequences`, on the way that `flatten` is)
+    control_flow  unroll loops, take branches, resolve sequences (`sequences`); `flatten` drives both
     operators   name every operator that TVM cannot import
     importer    ONNX graph -> Relax
     spec        names, shapes and dtypes of inputs and outputs; check arrays against them
@@ -52,28 +52,29 @@ Values = Mapping[str, ArrayLike] | None
 
 @one_at_a_time
 def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, values: Values = None) -> Model:
-    """Read a model once, for whoever wants it: the importers, ONNX Runtime, a look at the graph.
+    """Read a model once for all its readers: the importers, ONNX Runtime, inspection of the graph.
 
     Parameters
     ----------
     source
         An ONNX file, a model in memory (which is not changed), or a ``.pt2`` file of ``torch.export.save``, which
-        torch's exporter turns into ONNX. torch unpickles such a file: it may do anything, so trust whoever made it.
+        torch's exporter turns into ONNX. torch unpickles the file, which can run any code: read only files from a
+        trusted source.
     shapes
         Input name -> shape, for inputs with dimensions that the model leaves open. A named dimension
         (``dim_param``) given for one input holds for every input that uses the name.
     batch : int, optional
-        The first dimension of every input, which the model leaves open or has 1 in; see `frontend.batch.rebatch`.
+        The first dimension of every input, which is open or 1 in the model; see `frontend.batch.rebatch`.
     values
-        Input name -> numbers, for inputs that have one value for good: they are inputs no longer, and the model has
-        the branches only that they take.
+        Input name -> numbers, for inputs with a fixed value: they become constants, and the model keeps only the
+        branches that they select.
 
     Returns
     -------
     Model
         The graph as it is in the file, but with a number for each input dimension; initializers that the file
-        also lists as inputs (defaults that a caller could replace) are constants. Large weights are loaded when
-        they are looked at, and kept as long as this object.
+        also lists as inputs (defaults that a caller could replace) are constants. Large weights are loaded when they
+        are read, and kept as long as this object.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def _fixed(model: Model, values: Mapping[str, ArrayLike]) -> Model:
 
 
 def bound(model: Model, shapes: Shapes = None) -> Model:
-    """Give each input dimension of a model a number, in place, and check what it stores; see `read_model`."""
+    """Give each input dimension of a model a number, in place, and check its tensors; see `read_model`."""
     dimensions.bind(model.proto, shapes or {}, model.name)
     if model.program is not None:
         check_sizes(model.program, model.inputs, model.name)
@@ -112,12 +113,12 @@ def bound(model: Model, shapes: Shapes = None) -> Model:
 
 @one_at_a_time
 def load_onnx(source: Source | Model, shapes: Shapes = None, values: Values = None) -> onnx.ModelProto:
-    """Read an ONNX model and make it complete, checked, statically shaped and free of shape arithmetic.
+    """Read an ONNX model and return it complete, checked, with static shapes and without shape arithmetic.
 
     Parameters
     ----------
     source, shapes, values
-        As in `read_model`, or what that returns.
+        As in `read_model`, or its result.
 
     Returns
     -------
@@ -128,7 +129,7 @@ def load_onnx(source: Source | Model, shapes: Shapes = None, values: Values = No
     Raises
     ------
     UserError
-        As `read_model`; if the graph is broken; if the weights take 2 GiB or more, which no ONNX model can hold.
+        As `read_model`; if the graph is invalid; if the weights take 2 GiB or more, the limit of an ONNX model.
     """
     model = _read(source, shapes, values)
     onnx_file.refuse_more_than_protobuf(model)
@@ -142,7 +143,7 @@ def _read(source: Source | Model, shapes: Shapes, values: Values) -> Model:
 
 
 def _prepare(model: Model) -> onnx.ModelProto:
-    """The checked and folded graph of a model, large weights still apart."""
+    """Return the checked and folded graph of a model, its large weights still outside."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     lifted = fold.lift_weights(proto, model.weights)
@@ -168,7 +169,7 @@ def from_onnx(source: Source | Model, shapes: Shapes = None, values: Values = No
     Parameters
     ----------
     source, shapes, values
-        As in `read_model`, or what that returns.
+        As in `read_model`, or its result.
 
     Returns
     -------
@@ -180,7 +181,7 @@ def from_onnx(source: Source | Model, shapes: Shapes = None, values: Values = No
     Raises
     ------
     UserError
-        As `read_model`; if the graph is broken; if the model uses operators that TVM cannot import (all are
+        As `read_model`; if the graph is invalid; if the model uses operators that TVM cannot import (all are
         named); if the shape of a tensor depends on run-time data.
     """
     model = _read(source, shapes, values)
@@ -192,17 +193,17 @@ def from_onnx(source: Source | Model, shapes: Shapes = None, values: Values = No
 
 @one_at_a_time
 def from_onnx_as_tvm(source: Source | Model, shapes: Shapes = None, values: Values = None):
-    """Convert an ONNX model with TVM's own importer, as someone without this package would.
+    """Convert an ONNX model with TVM's own importer, as without this package.
 
     Parameters
     ----------
     source, shapes, values
-        As in `read_model`, or what that returns.
+        As in `read_model`, or its result.
 
     Returns
     -------
     tvm.IRModule
-        What TVM's importer makes of the file; where it refuses the file, what `from_onnx` makes of it.
+        The result of TVM's importer, or of `from_onnx` if TVM refuses the file.
     """
     model = _read(source, shapes, values)
     return baseline.import_as_tvm(model) or from_onnx(model)

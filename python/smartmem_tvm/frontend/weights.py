@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The large weights of a model: read or drawn one at a time, straight into the tensors that the module holds."""
+"""The large weights of a model: read or drawn one at a time, directly into the tensors of the module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.light import Recipe, has_data
 from smartmem_tvm.tensor_arrays import array_of, tensor_of
 
-_ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions count on it
+_ALIGNMENT = 64  # bytes, of tensors that TVM allocates; its vector instructions rely on it
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Weight:
     Attributes
     ----------
     shape, dtype
-        Of its values.
+        Shape and type of its values.
     load
-        Reads, maps or draws the values.
+        The function that reads, maps or draws the values.
     place : tuple, optional
-        The file that has them, and the byte at which they begin there.
+        The file that holds the values, and the byte at which they begin.
     """
 
     shape: tuple[int, ...]
@@ -47,9 +47,9 @@ class Weight:
 
 
 class Weights(Mapping[str, tvm.runtime.Tensor]):
-    """Initializer name -> its tensor, loaded at the first look and shared by all that look again.
+    """Initializer name -> its tensor, loaded at the first access and shared by later ones.
 
-    Whoever reads the same model twice (this package's importer, TVM's, ONNX Runtime) reads the same memory.
+    All readers of a model (this package's importer, TVM's, ONNX Runtime) use the same memory.
     """
 
     def __init__(self, weights: Mapping[str, Weight]):
@@ -76,20 +76,20 @@ class Weights(Mapping[str, tvm.runtime.Tensor]):
 
     @property
     def all(self) -> Mapping[str, Weight]:
-        """The weights by name, as they were given; nothing is loaded."""
+        """Return the weights by name, as they were given; nothing is loaded."""
         return self._weights
 
     @property
     def room(self) -> int:
-        """Bytes that a model with these weights may take while it is imported, whatever sizes are written in it."""
+        """Return the limit of bytes that the import of a model with these weights may take."""
         return max(_memory() // 2, 4 * sum(map(self.nbytes, self)))
 
     def array(self, name: str) -> np.ndarray:
-        """The values of one weight: a view of its tensor, not a copy."""
+        """Return the values of one weight: a view of its tensor, not a copy."""
         return array_of(self[name])
 
     def hold(self, tensor: onnx.TensorProto) -> bool:
-        """Return whether the values of an initializer are here (a step on the graph may have given it others)."""
+        """Return whether an initializer takes its values from here (a step on the graph may have given it others)."""
         return tensor.name in self and not has_data(tensor)
 
     def fill(self, model: onnx.ModelProto) -> None:
@@ -99,7 +99,7 @@ class Weights(Mapping[str, tvm.runtime.Tensor]):
 
 
 def drawn(recipe: Recipe, shape: tuple[int, ...], dtype: np.dtype) -> Weight:
-    """A weight of a light model."""
+    """Return a weight of a light model."""
 
     def load() -> tvm.runtime.Tensor:
         if dtype != np.float32:
@@ -112,10 +112,10 @@ def drawn(recipe: Recipe, shape: tuple[int, ...], dtype: np.dtype) -> Weight:
 
 
 def mapped(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> Weight:
-    """A weight in a file beside the model: mapped into memory, so that the system reads what is looked at."""
+    """Return a weight in a file beside the model: mapped into memory, so that the system reads pages when used."""
 
     def load() -> tvm.runtime.Tensor:
-        # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.
+        # Copy-on-write only makes it writable: numpy passes no read-only array to other libraries.
         array = np.memmap(path, dtype, "c", offset, shape) if prod(shape) else np.empty(shape, dtype)
         return as_tensor(array)
 
@@ -123,17 +123,17 @@ def mapped(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> 
 
 
 def stored(tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype) -> Weight:
-    """A weight inside of the model."""
+    """Return a weight stored inside of the model."""
     return Weight(shape, dtype, lambda: tvm.runtime.tensor(onnx.numpy_helper.to_array(tensor)))
 
 
 def as_tensor(array: np.ndarray) -> tvm.runtime.Tensor:
-    """The array as TVM's tensor: itself where it is aligned as TVM's kernels expect, otherwise a copy."""
+    """Return an array as TVM's tensor: the same memory if aligned as TVM's kernels expect, otherwise a copy."""
     return tvm.runtime.tensor(array) if array.ctypes.data % _ALIGNMENT else tensor_of(array)
 
 
 def _memory() -> int:
-    """Bytes of this machine."""
+    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
 
 
@@ -143,7 +143,7 @@ def refuse_more_than_memory(weights: Weights, name: str) -> None:
     Raises
     ------
     UserError
-        Says how much there is of both.
+        States the bytes needed and present.
     """
     needed, present = sum(map(weights.nbytes, weights)), _memory()
     if needed > present:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph of short floating types in a longer one: operators compute in it, casts to the short types round nothing."""
+"""Change the short floating types of a graph to a longer one: operators compute in it, and casts no longer round."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _TYPES = ("to", "dtype", "output_dtype")  # attributes that name one
 
 
 def widen(model: onnx.ModelProto, kinds: Collection[int], wide: int) -> onnx.ModelProto:
-    """Return a copy of a model in which what was of one of these types is of another, wider one.
+    """Return a copy of a model in which values of the types `kinds` have the type `wide`.
 
     Parameters
     ----------
     kinds, wide : int
-        ONNX's numbers of types. Initializers without data get the type; their values are the caller's.
+        ONNX's numbers of types. Initializers without data get the type; the caller converts their values.
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(model)
@@ -53,7 +53,7 @@ def has_type(model: onnx.ModelProto, kind: int) -> bool:
 
 
 def attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
-    """Of all nodes of the model's graphs and functions."""
+    """Yield the attributes of all nodes of the model's graphs and functions."""
     nodes = [node for graph in graphs(model.graph) for node in graph.node]
     nodes += [node for function in model.functions for node in function.node]
     return (each for node in nodes for each in node.attribute)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of bfloat16 in float32: ONNX Runtime has hardly a kernel for bfloat16 on a CPU."""
+"""Convert a model of bfloat16 to float32: ONNX Runtime has hardly any bfloat16 kernels for a CPU."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from smartmem_tvm.frontend.widen import has_type, widen
 
 
 def has_bfloat16(model: onnx.ModelProto) -> bool:
-    """Whether a model takes, gives or holds such numbers, or casts to them."""
+    """Whether a model takes, returns or holds bfloat16, or casts to it."""
     return has_type(model, TensorProto.BFLOAT16)
 
 
 def without_bfloat16(model: Model) -> Model:
-    """The same numbers in float32, and operators that compute in it; casts to bfloat16 round nothing any more."""
+    """Return the model with values and operators in float32; casts to bfloat16 no longer round."""
     proto = widen(model.proto, {TensorProto.BFLOAT16}, TensorProto.FLOAT)
     return Model(model.name, proto, _wide_weights(model.weights))
 

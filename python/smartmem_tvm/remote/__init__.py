@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices of other machines and other processes, over TVM's RPC."""
+"""Use devices of other machines and other processes over TVM's RPC."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server tells of itself and its devices; functions of its sessions, which answer in JSON.
+"""Facts about a server and its devices, returned in JSON by functions of its sessions.
 
-TVM's sessions carry numbers, texts and tensors, and no version of the other side's TVM.
+TVM's sessions pass numbers, texts and tensors, but not the version of the other side's TVM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..tune.host import cpu_name
 
 ABOUT = "smartmem.rpc.about"
 DEVICES = "smartmem.rpc.devices"
-# What we call it, and TVM.
+# Our name -> TVM's name.
 _ATTRIBUTES = {
     "name": "device_name",
     "driver": "driver_version",
@@ -33,13 +33,13 @@ _ATTRIBUTES = {
 _ABOUT = {"tvm": (str, None), "smartmem?": str, "machine?": str, "system?": str, "cores?": json_data.is_size}
 _DEVICE = {"kind": str, "index": json_data.is_size, "name?": str, "driver?": str, "version?": str, "replay?": str}
 _DEVICE |= {f"{name}?": json_data.is_size for name in _ATTRIBUTES if name not in ("name", "driver", "version")}
-MOST_DEVICES = 64  # of one kind, or told by one server
-# Kinds of devices that this package compiles for, and some that a server may have besides.
+MOST_DEVICES = 64  # of one kind, or of one server
+# Kinds of devices that this package compiles for, and others that a server may have.
 KINDS = ("cpu", "opencl", "cuda", "vulkan", "metal", "rocm")
 
 
 def tvm_version() -> str:
-    """The version of this process's TVM."""
+    """Return the version of this process's TVM."""
     if found := installed_version("apache-tvm"):
         return found
     import tvm
@@ -48,14 +48,14 @@ def tvm_version() -> str:
 
 
 def about_json() -> str:
-    """``tvm``, ``smartmem``: versions; ``machine``, ``system``: its CPU and operating system; ``cores``."""
+    """Return ``tvm``, ``smartmem``: versions; ``machine``, ``system``: CPU and operating system; ``cores``."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     machine = {"machine": platform.machine(), "system": platform.system(), "cores": cores}
     return json.dumps({"tvm": tvm_version(), "smartmem": __version__, **machine})
 
 
 def parse_about(text: str) -> dict[str, Any]:
-    """What `about_json` wrote on another machine, as far as it is that."""
+    """Parse the result of `about_json` from another machine; unknown facts if it is malformed."""
     with contextlib.suppress(ValueError):
         if json_data.fits(told := json_data.parse(text), _ABOUT):
             return told
@@ -63,7 +63,7 @@ def parse_about(text: str) -> dict[str, Any]:
 
 
 def parse_devices(text: str) -> list[dict[str, Any]]:
-    """What `devices_json` wrote on another machine, as far as it is that."""
+    """Parse the result of `devices_json` from another machine and drop malformed entries."""
     with contextlib.suppress(ValueError):
         if isinstance(told := json_data.parse(text), list):
             return [each for each in told[:MOST_DEVICES] if json_data.fits(each, _DEVICE)]
@@ -71,12 +71,12 @@ def parse_devices(text: str) -> list[dict[str, Any]]:
 
 
 def devices_json() -> str:
-    """What `local_devices` finds."""
+    """Return `local_devices` as JSON."""
     return json.dumps(local_devices())
 
 
 def local_devices() -> list[dict[str, Any]]:
-    """The devices of this machine: ``kind``, ``index`` and what drivers tell, sizes in bytes and pixels."""
+    """Return the devices of this machine: ``kind``, ``index`` and facts from drivers, sizes in bytes and pixels."""
     import tvm
 
     from ..runtime import device as local
@@ -96,7 +96,7 @@ def local_devices() -> list[dict[str, Any]]:
 
 
 def tvm_devices(kind: str, device: Callable[[int], Any]) -> list[dict[str, Any]]:
-    """What TVM itself knows of the devices of a kind, here or behind a session, as far as drivers tell it."""
+    """Return TVM's own facts about the devices of a kind, here or of a session, where drivers provide them."""
     found, indices = [], range(1) if kind == "cpu" else range(MOST_DEVICES)  # a CPU exists at every index
     for index in indices:
         if not (each := device(index)).exist:

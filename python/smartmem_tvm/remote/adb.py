@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Android's ``adb``: which phones there are, and what one of them is asked. Nothing else in this package calls it."""
+"""Call Android's ``adb``: list phones and run commands on one. No other module of this package calls it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import UserError
 
-SECONDS = 15.0  # for an answer; the first call also starts adb's own server
+SECONDS = 15.0  # for an answer; the first call also starts adb's server
 PUSH_SECONDS = 300.0
 _REMEDIES = {
     "unauthorized": "unlock it and accept this machine's key on its screen",
@@ -22,25 +22,25 @@ _REMEDIES = {
 
 
 class AdbError(UserError):
-    """What adb was asked failed, or took too long."""
+    """A command of adb failed or timed out."""
 
 
 def call(*words: str, seconds: float | None = None) -> str:
-    """What ``adb WORDS`` prints.
+    """Run ``adb WORDS`` and return its output.
 
     Parameters
     ----------
     words : str
         The arguments.
     seconds : float, optional
-        Time limit; `SECONDS` if none is given.
+        Time limit; by default `SECONDS`.
 
     Raises
     ------
     AdbError
-        If adb says no, or does not answer in time.
+        If adb fails or does not answer in time.
     UserError
-        If there is no adb.
+        If adb is not installed.
     """
     seconds, what = seconds or SECONDS, f"`adb {shlex.join(words)[:120]}`"
     try:
@@ -66,62 +66,62 @@ def call(*words: str, seconds: float | None = None) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, or nothing."""
+    """Return the last non-empty line, or an empty text."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 @dataclass(frozen=True)
 class Phone:
-    """A phone that answers.
+    """A phone that adb can reach.
 
     Attributes
     ----------
     serial : str
-        By which adb knows it.
+        The phone's name in adb.
     """
 
     serial: str
 
     def adb(self, *words: str, seconds: float | None = None) -> str:
-        """What adb prints that was asked of this phone; AdbError if it says no."""
+        """Run an adb command on this phone and return its output; raise AdbError if it fails."""
         return call("-s", self.serial, *words, seconds=seconds)
 
     def shell(self, script: str) -> str:
-        """What the phone's shell prints; AdbError if the script fails."""
+        """Run a script in the phone's shell and return its output; raise AdbError if it fails."""
         return self.adb("shell", script)
 
     def property(self, name: str) -> str:
-        """A system property, empty if it has none of that name."""
+        """Return a system property, empty if it does not exist."""
         return self.shell(f"getprop {shlex.quote(name)}").strip()
 
     def read(self, *patterns: str) -> dict[str, str | None]:
-        """The content of each file that matches a pattern of the shell, None where it may not be read."""
-        # A pattern without a match stays as it is, and no file has its name.
+        """Return the content of each file that matches a pattern of the shell, None if it may not be read."""
+        # The shell keeps a pattern without a match, which is then no existing file.
         loop = 'do [ -e "$f" ] && echo "$f $(cat "$f" 2>/dev/null)"; done; true'
         lines = self.shell(f"for f in {' '.join(patterns)}; {loop}").splitlines()
         pairs = (line.partition(" ") for line in lines if line.startswith("/"))
         return {path: text.strip() or None for path, _, text in pairs}
 
     def push(self, file: Path, target: str) -> None:
-        """Copy a file of this machine there."""
+        """Copy a file of this machine to the phone."""
         self.adb("push", str(file), target, seconds=PUSH_SECONDS)
 
     def reverse(self, port: int) -> None:
-        """Lead a port of the phone to the same one of this machine."""
+        """Forward a port of the phone to the same port of this machine."""
         self.adb("reverse", f"tcp:{port}", f"tcp:{port}")
 
     def forward(self, port: int) -> None:
-        """Lead a port of this machine to the same one of the phone; AdbError if something else uses it."""
+        """Forward a port of this machine to the same port of the phone; raise AdbError if it is in use."""
         self.adb("forward", "--no-rebind", f"tcp:{port}", f"tcp:{port}")
 
     def unreverse(self, port: int) -> None:
-        """Undo `reverse`, if it was done."""
+        """Undo `reverse`, if it is active."""
         with contextlib.suppress(AdbError):
             self.adb("reverse", "--remove", f"tcp:{port}")
 
     def unforward(self, ports: range) -> None:
-        """Undo `forward` for those of the ports that lead to this phone."""
-        # adb removes a port whatever phone it leads to.
+        """Undo `forward` for the ports that lead to this phone."""
+        # adb would also remove a port that leads to another phone.
         rows = [line.split() for line in call("forward", "--list").splitlines()]
         mine = {row[1] for row in rows if row and row[0] == self.serial}
         for port in ports:
@@ -130,12 +130,12 @@ class Phone:
 
 
 def find(serial: str | None = None) -> Phone:
-    """The phone of that serial, or the only one.
+    """Return the phone with that serial, or the only one.
 
     Raises
     ------
     UserError
-        If there is none, there are several, or it is not ready.
+        If there is none, if there are several, or if it is not ready.
     """
     states = dict(_states(call("devices", "-l")))
     if not states:
@@ -153,6 +153,6 @@ def find(serial: str | None = None) -> Phone:
 
 
 def _states(listing: str) -> list[tuple[str, str]]:
-    # Lines before the heading are about adb's own server.
+    # Lines before the heading are messages of adb's server.
     rows = listing.partition("List of devices attached")[2].splitlines()
     return [(row.split()[0], row.split()[1]) for row in rows if len(row.split()) > 1]

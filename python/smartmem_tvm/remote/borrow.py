@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client's conversation with a tracker: waits for a device, and says why there is none."""
+"""Borrow a device from a tracker: wait for one, or report why there is none."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..errors import UserError
 from .keys import ANSWER_SECONDS, KeyState, states, unreachable
 from .wire import Address, Code, Connection, address_text
 
-_ABSENT_SECONDS = 3.0  # for a tracker that was restarted, and for servers to come back to it
+_ABSENT_SECONDS = 3.0  # time for a tracker to restart, and for servers to register again
 _PAUSE_SECONDS = 0.1
 _NOTHING = KeyState((), 0, 0)
 
 
 class DeviceLost(UserError):
-    """A device that does not answer any more, or not in time: another one may, or the same one later.
+    """A device no longer answers, or not in time: another device, or a later try, may succeed.
 
     Attributes
     ----------
     address : str
-        Its server's.
+        The address of its server.
     """
 
     def __init__(self, message: str, address: str):
@@ -30,25 +30,25 @@ class DeviceLost(UserError):
 
 
 class DeviceBusy(UserError):
-    """All devices of a key were in use for as long as one was willing to wait."""
+    """All devices of a key were in use until the time limit."""
 
 
 def borrow(tracker: Address, key: str, end: float, avoid: Mapping[str, float]) -> tuple[Address, str]:
-    """Where a free device is, and the match key that its server wants to be shown.
+    """Return the address of a free device and the match key that its server requires.
 
     Parameters
     ----------
     end : float
-        Until when to wait for one, as `time.monotonic` counts.
+        Deadline of waiting, on the clock of `time.monotonic`.
     avoid : mapping of str to float
-        Addresses that are not wanted until that time.
+        Address -> the time until which it is not used.
 
     Raises
     ------
     UserError
         If no tracker answers, or no device has the key.
     DeviceBusy
-        If none was free in time.
+        If no device was free in time.
     """
     start = time.monotonic()
     patience = start + min(_ABSENT_SECONDS, max(0.0, end - start))
@@ -74,8 +74,8 @@ def borrow(tracker: Address, key: str, end: float, avoid: Mapping[str, float]) -
 def _wait(
     link: Connection, tracker: Address, key: str, state: KeyState, end: float, avoid: Mapping[str, float]
 ) -> tuple[Address, str] | None:
-    """The first device that the tracker has for us and that is wanted; None if there is none in time or any more."""
-    # With a request open, a device that nobody wants yet would be given to us and to nobody else.
+    """Return the first device that is not avoided; None at the deadline or if the key has no device left."""
+    # With a request open, the tracker would give us a device that we still avoid, and block it for others.
     wanted_from = min(avoid.get(server, 0.0) for server in state.servers)
     time.sleep(max(0.0, min(wanted_from, end) - time.monotonic()))
     while time.monotonic() < end:
@@ -88,12 +88,12 @@ def _wait(
         host, port, match_key = given
         if avoid.get(address_text((host, port)), 0.0) <= time.monotonic():
             return (host, port), match_key
-        # A device that is given and not used offers itself again after a while.
+        # A device that was given and not used is offered again by its server after a while.
     return None
 
 
 def _is_given(link: Connection, tracker: Address, key: str, end: float) -> bool:
-    """Whether the tracker answers in time; it would not do so when the last device of the key is gone."""
+    """Whether the tracker answers in time; it does not answer once the last device of the key is gone."""
     while (left := end - time.monotonic()) > 0:
         if link.is_answered(min(left, _ABSENT_SECONDS)):
             return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled folder on a device of a session: uploaded, with its weights in the device's memory."""
+"""Run a compiled folder on a device of a session: upload it and keep its weights in the device's memory."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Deployed:
     ----------
     session : Session
     folder : Path
-        What `deploy.export.save` wrote.
+        A folder of `deploy.export.save`.
 
     Attributes
     ----------
     manifest, explanation : dict
-        The folder's.
+        The contents of these files of the folder.
 
     Raises
     ------
     UserError
-        If the folder holds no compiled model or a changed one, or the device is none that it was compiled for.
+        If the folder holds no compiled model or a modified one, or the model was compiled for another device.
     """
 
     def __init__(self, session: Session, folder: Path):
@@ -60,26 +60,26 @@ class Deployed:
         self.machine = Machine(code, weights, self.device, textures=has_textures(target))
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs of one inference."""
+        """Return the outputs of one inference."""
         return to_numpy(self.machine["main"](*self.machine.tensors(arrays)))
 
     def seconds(self, arrays: Sequence[np.ndarray], warm_up: int, runs: int) -> list[float]:
-        """What each of some inferences took there, one after the other; no time of the network is in it."""
+        """Return the seconds of each of some inferences on the device, without any time of the connection."""
         tensors = self.machine.tensors(arrays)
         return self.machine.timed(tensors, warm_up + runs)[warm_up:]
 
     def host_seconds(self, arrays: Sequence[np.ndarray], runs: int) -> float:
-        """Median of what the call of an inference takes there until it returns, when a GPU may be at work still."""
+        """Return the median seconds until a call of an inference returns there; a GPU may still be working then."""
         tensors = self.machine.tensors(arrays)
         clock = self.machine.time_evaluator("main", self._cpu, number=1, repeat=1)
         found = []
         for _ in range(runs):
             found += clock(*tensors).results
-            self.device.sync()  # a full queue would have the next call wait
+            self.device.sync()  # a full queue would delay the next call
         return median(found)
 
     def kernel_seconds(self) -> dict[str, float]:
-        """Kernel -> median seconds of a launch by itself, on random data."""
+        """Return kernel -> median seconds of a single launch on random data."""
         return {each["kernel"]: self._launch_seconds(each) for each in self.explanation["launched"]}
 
     def _launch_seconds(self, kernel: dict) -> float:
@@ -88,19 +88,19 @@ class Deployed:
 
 
 def load_library(session: Session, file: Path, target: tvm.target.Target, name: str | None = None) -> Any:
-    """Send a library that `deploy.link` wrote, and load it.
+    """Upload a library of `deploy.link` and load it.
 
     Parameters
     ----------
     target : tvm.target.Target
-        What it was made for.
+        The target that it was compiled for.
     name : str, optional
-        What it is called there.
+        Its name on the server.
 
     Raises
     ------
     UserError
-        If it is an archive of objects and the server can link none.
+        If it is an archive of objects and the server has no linker.
     """
     sent = session.upload(file, name)
     try:
@@ -115,12 +115,12 @@ def load_library(session: Session, file: Path, target: tvm.target.Target, name: 
 
 
 def check_machine(triple: str, session: Session) -> None:
-    """Refuse code for another kind of CPU, which the server could not even open.
+    """Refuse code for another kind of CPU, which the server could not load.
 
     Parameters
     ----------
     triple : str
-        What it is compiled for, empty for this machine's kind (`deploy.link.Link.triple`).
+        The triple of the code, empty for this machine's kind (`deploy.link.Link.triple`).
 
     Raises
     ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the devices of a tracker are, and which row of `tables.targets` describes each."""
+"""Inspect the devices of a tracker, and find the row of `tables.targets` for each."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .session import Session, request
 from .wire import parse_address
 
 _WAIT_SECONDS = 10.0
-_LOOK_SECONDS = 60.0  # a driver may take its time the first time it is asked
-# Code generators by the kind of device that runs their code.
+_LOOK_SECONDS = 60.0  # the first query of a driver may be slow
+# Kind of device -> code generator.
 _GENERATORS = {"cpu": "llvm"}
-# What a driver tells of a device, as a row has it.
+# Field of a row -> the driver's fact.
 _FIELDS = {
     "image_width": "image2d_width",
     "image_height": "image2d_height",
@@ -31,7 +31,7 @@ _FIELDS = {
 
 
 def tracker_devices(tracker: str) -> dict[str, dict[str, Any]]:
-    """Each key with its counts, and what each device is that is free now.
+    """Return each key with its counts, and the facts of each free device.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def tracker_devices(tracker: str) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict
-        By key what `keys.KeyState.counts` has, and ``found``: a list of what `inspect` returns.
+        Key -> the fields of `keys.KeyState.counts`, and ``found``: a list of results of `inspect`.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def tracker_devices(tracker: str) -> dict[str, dict[str, Any]]:
 
 
 def _free(tracker: str, key: str, count: int) -> list[dict[str, Any]]:
-    """All devices of a key that are free; each is kept until the last is asked, so that each is another one."""
+    """Inspect all free devices of a key; each session stays open until the last, so that no device comes twice."""
     found = []
     with contextlib.ExitStack() as sessions:
         for _ in range(count):
@@ -66,7 +66,7 @@ def _free(tracker: str, key: str, count: int) -> list[dict[str, Any]]:
 
 
 def inspect(session: Session) -> dict[str, Any]:
-    """What a server is: ``address``, what it tells of itself, ``kinds`` it can run, and ``devices`` as `fitted`."""
+    """Return a server's ``address``, its facts, the ``kinds`` that it can run, and its ``devices`` from `fitted`."""
     tell = session.function(about.DEVICES, missing_ok=True)
     kinds = session.kinds()
     with session.limit(_LOOK_SECONDS, "a look at its devices"):
@@ -79,14 +79,14 @@ def inspect(session: Session) -> dict[str, Any]:
 
 
 def fitted(device: dict[str, Any]) -> dict[str, Any]:
-    """A device with the row that fits it.
+    """Return a device with the row that fits it.
 
     Returns
     -------
     dict
-        The device's facts, and ``compiler``: the version of the driver's compiler, where it tells; ``row``: the name of
-        the row, None if there is none; ``exact``: whether the row is for this very model, and not for its kind;
-        ``measured``: fields of a row that the driver tells otherwise.
+        The device's facts, and ``compiler``: the version of the driver's compiler, if known; ``row``: the name of the
+        row, None if there is none; ``exact``: whether the row is for this model and not for its kind; ``measured``:
+        fields of a row for which the driver has other values.
     """
     row, exact = row_for(device["kind"], device.get("name", ""))
     told = {field: device[name] for field, name in _FIELDS.items() if name in device}
@@ -97,7 +97,7 @@ def fitted(device: dict[str, Any]) -> dict[str, Any]:
 
 
 def row_for(kind: str, name: str) -> tuple[Row | None, bool]:
-    """The row for a device's own name, otherwise the one for its kind, and whether it is the former.
+    """Return the row for a device's own name, otherwise that for its kind, and whether it is the former.
 
     A row is for a device if every word of its name is one of the device's: ``adreno-740`` for QUALCOMM Adreno(TM) 740.
     """
@@ -108,7 +108,7 @@ def row_for(kind: str, name: str) -> tuple[Row | None, bool]:
 
 
 def row_text(device: dict[str, Any]) -> str:
-    """The row that the table would have for a device, as far as its driver tells; for a device from `fitted`."""
+    """Return a row of the table for a device from `fitted`, as text with the facts that its driver provides."""
     name = "-".join(re.findall(r"[a-z0-9]+", device.get("name", "").lower())) or device["kind"]
     given = "".join(f", {field}={value!r}" for field, value in device["measured"].items())
     return f'Row("{name}", "{_GENERATORS.get(device["kind"], device["kind"])}"{given})'

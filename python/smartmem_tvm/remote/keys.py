@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tracker says of its devices."""
+"""Query a tracker for the state of its devices."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class KeyState:
     Attributes
     ----------
     servers : tuple of str
-        The address of each.
+        The address of each server.
     free, pending : int
-        Devices that nobody uses, and clients that wait for one.
+        Unused devices, and waiting clients.
     """
 
     servers: tuple[str, ...]
@@ -35,23 +35,23 @@ class KeyState:
 
     @property
     def total(self) -> int:
-        """How many devices there are."""
+        """Return the number of devices."""
         return len(self.servers)
 
     @property
     def busy(self) -> int:
-        """How many somebody uses."""
+        """Return the number of devices in use."""
         return max(0, self.total - self.free)
 
     @property
     def counts(self) -> dict[str, object]:
-        """All of it, as JSON has it."""
+        """Return the state as plain data for JSON."""
         found = {"devices": self.total, "free": self.free, "busy": self.busy, "pending": self.pending}
         return {**found, "servers": list(self.servers)}
 
 
 def tracker_state(tracker: Address) -> dict[str, KeyState]:
-    """Each key that has a device, or a client that waits for one.
+    """Return the state of each key that has a device or a waiting client.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def tracker_state(tracker: Address) -> dict[str, KeyState]:
 
 
 def unreachable(tracker: Address, error: OSError) -> UserError:
-    """What to say where no tracker answers."""
+    """Return the error for a tracker that does not answer."""
     return UserError(
         f"No tracker answers at {address_text(tracker)} ({error}): start one with `smartmem rpc tracker --port "
         f"{tracker[1]}`, or correct --tracker."
@@ -74,7 +74,7 @@ def unreachable(tracker: Address, error: OSError) -> UserError:
 
 
 def states(link: Connection) -> dict[str, KeyState]:
-    """The same over an open line; OSError if it breaks."""
+    """Return the same over an open connection; raise OSError if it breaks."""
     answer = link.ask(Code.SUMMARY)
     if not isinstance(answer, list) or not answer or answer[0] != Code.SUCCESS:
         raise ConnectionError(f"the tracker refuses: {answer}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kernel of a model by itself, on a device and on this machine's CPU: which of them a driver gets wrong."""
+"""Run each kernel of a model on a device and on this machine's CPU, to find those that a driver miscompiles."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from ..tune.tasks import Task, tasks_of
 
 @dataclass(frozen=True)
 class Layer:
-    """One kernel, compiled for the device, with random arguments and what this machine's CPU makes of them.
+    """One kernel, compiled for the device, with random arguments and this machine's CPU's results for them.
 
     Attributes
     ----------
     kernels : tuple of str
-        Its names in the model.
+        The kernel's names in the model.
     library : Path
     weights, inputs : sequence of Weight
     want : sequence of numpy.ndarray
@@ -64,11 +64,11 @@ def layers_of(
     mod : tvm.IRModule
         An imported model.
     folder : Path
-        Where their libraries go.
+        The folder for their libraries.
     progress : callable
-        Is told after each how many are done, and of how many.
+        Called after each kernel with the number done and the total.
     """
-    options = replace(options, winograd=False)  # kernels that are tasks, all of them
+    options = replace(options, winograd=False)  # so that each kernel is a task
     with target:
         tasks = tasks_of(optimize(mod, options=options), target, options)
     found = []
@@ -89,7 +89,7 @@ def _layer(task: Task, target: Target, folder: Path) -> Layer:
 
 
 def _in_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with plain buffers of the same shapes where it has textures, which a CPU knows nothing of."""
+    """Return the kernel with plain buffers of the same shapes instead of textures, which a CPU lacks."""
     textures = [param for param in func.params if is_texture(param)]
     if not textures:
         return func
@@ -108,7 +108,7 @@ def check_layers(device: Device, layers: Sequence[Layer]) -> list[dict]:
     Returns
     -------
     list of dict
-        ``kernels``: names; ``wrong``: what is wrong with its outputs, empty if nothing is.
+        ``kernels``: names; ``wrong``: a description of wrong outputs, empty if they are right.
     """
     found = []
     for layer in layers:

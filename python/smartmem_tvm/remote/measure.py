@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compiled model does on a device: how long it takes, where the time goes, whether it computes the right thing.
+"""Measure a compiled model on a device: latency, time of each kernel, and correctness.
 
-Wrong results come from drivers more often than from models: the device's name and its driver's version stand beside
-everything that is found.
+Wrong results come from drivers more often than from models, so every result includes the device's name and its driver's
+version.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .devices import inspect
 from .session import Session
 
 PERCENTILES = (10, 50, 90, 99)
-_HANDED_OVER = 20  # inferences, whose launches are timed on the host
-_EXCESS = 1.1  # of the median: clocks and caches differ by that much between a kernel alone and one among others
+_HANDED_OVER = 20  # inferences whose launches are timed on the host
+_EXCESS = 1.1  # factor of the median: clocks and caches vary by as much between a kernel alone and one in an inference
 
 
 def measure(
@@ -38,24 +38,24 @@ def measure(
     Parameters
     ----------
     folder : Path
-        What ``smartmem compile`` wrote.
+        A folder of ``smartmem compile``.
     arrays : sequence of numpy.ndarray
         The model's inputs, in its order.
     warm_up, runs : int
-        Inferences before those that are timed, and those.
+        Untimed inferences at first, and timed ones.
     replays : int
-        Inferences whose outputs have to be the same, bit by bit.
+        Inferences whose outputs have to be identical bit by bit.
     kernels : bool
-        Time each kernel by itself, too.
+        Whether each kernel is also timed by itself.
 
     Returns
     -------
     dict
         ``address``, ``key``, ``device``: facts of the device; ``threads`` of a CPU; ``latency_ms``: ``median``,
-        ``p10`` ..., ``runs``; ``deterministic``; ``replays``; of a GPU ``host_ms``, when a call returns, its
-        ``launches`` and ``host_us_per_launch``, otherwise None; with `kernels` ``kernels``: ``kernel``,
-        ``launches``, ``seconds`` of all of them, ``share`` of the sum, ``layout`` (it only moves data) of
-        each, the slowest first, ``kernels_ms``, their sum, ``kernels_exceed`` (`exceeds`), and ``layout_share``.
+        ``p10`` ..., ``runs``; ``deterministic``; ``replays``; for a GPU ``host_ms`` (until a call returns), its
+        ``launches`` and ``host_us_per_launch``, otherwise None; with `kernels` ``kernels``: ``kernel``, ``launches``,
+        ``seconds`` of all of them, ``share`` of the sum, ``layout`` (it only moves data) of each, the slowest first,
+        ``kernels_ms``, their sum, ``kernels_exceed`` (`exceeds`), and ``layout_share``.
     list of numpy.ndarray
         The outputs.
     """
@@ -80,7 +80,7 @@ def measure(
 
 
 def host_times(model: Deployed, arrays: Sequence[np.ndarray], kind: str) -> dict:
-    """What the host takes to hand an inference over to a GPU, which may be slower than the GPU itself."""
+    """Return the time of the host to launch an inference on a GPU; it may exceed the time of the GPU itself."""
     if kind == "cpu":
         return {"host_ms": None, "launches": None, "host_us_per_launch": None}
     seconds = model.host_seconds(arrays, _HANDED_OVER)
@@ -89,7 +89,7 @@ def host_times(model: Deployed, arrays: Sequence[np.ndarray], kind: str) -> dict
 
 
 def device_facts(session: Session, model: Deployed) -> dict:
-    """The device that runs the model, as `devices.inspect` finds it, and what its server is."""
+    """Return the facts of `devices.inspect` about the model's device and its server."""
     from tvm.target import Target
 
     kind = device_kind(Target(model.manifest["target"]))
@@ -99,21 +99,21 @@ def device_facts(session: Session, model: Deployed) -> dict:
 
 
 def percentiles(seconds: Sequence[float]) -> dict:
-    """Milliseconds: the median and others of `PERCENTILES`, the extremes, and how many there were."""
+    """Return milliseconds: the median and other `PERCENTILES`, minimum, maximum, and the number of runs."""
     named = {f"p{each}": float(np.percentile(seconds, each)) * 1e3 for each in PERCENTILES}
     ends = {"min": min(seconds) * 1e3, "max": max(seconds) * 1e3}
     return {"median": named.pop("p50"), **named, **ends, "runs": len(seconds)}
 
 
 def shares(launched: Sequence[Mapping], seconds: Mapping[str, float]) -> dict:
-    """How the time of an inference is shared among its kernels.
+    """Return the share of each kernel in the time of an inference.
 
     Parameters
     ----------
     launched : sequence of mapping
-        `deploy.signatures.launched`.
+        The result of `deploy.signatures.launched`.
     seconds : mapping
-        Of one launch of each.
+        Seconds of one launch of each kernel.
     """
     times = [{**each, "seconds": each["launches"] * seconds[each["kernel"]]} for each in launched]
     total = sum(each["seconds"] for each in times) or 1.0
@@ -125,7 +125,7 @@ def shares(launched: Sequence[Mapping], seconds: Mapping[str, float]) -> dict:
 
 
 def exceeds(kernels_ms: float, latency_ms: Mapping[str, float]) -> bool:
-    """Whether single kernels take longer than the inference that they are parts of, by more than it varies itself."""
+    """Whether the kernels timed singly take longer than the inference itself, by more than its variation."""
     return kernels_ms > max(latency_ms["p90"], _EXCESS * latency_ms["median"])
 
 

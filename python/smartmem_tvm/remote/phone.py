@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's C++ server on an Android phone: put there, started, found by the tracker, ended; and the phone's state."""
+"""Install, start and stop TVM's C++ server on an Android phone, and read the phone's state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .keys import tracker_state
 from .wire import Address, address_text, is_loopback
 
 FOLDER = "/data/local/tmp/smartmem"
-PORTS = 10  # the server takes the first free one: the last one that it used stays closed for a minute
+PORTS = 10  # the server takes the first free one: the port that it last used stays closed for a minute
 START_SECONDS = 30.0
 GONE_SECONDS = 5.0
 _PAUSE = 0.2
@@ -33,12 +33,12 @@ _GPU_CLOCKS = (
 
 @dataclass(frozen=True)
 class Start:
-    """What runs on the phone, and where it registers.
+    """The server on the phone, and the tracker at which it registers.
 
     Attributes
     ----------
     tracker : tuple
-        Host, which is this machine, and port.
+        Host (this machine) and port.
     key : str
         The name under which clients ask for the phone.
     server : Path
@@ -46,7 +46,7 @@ class Start:
     further : sequence of Path
         Libraries that the server needs.
     port : int
-        The first of `PORTS` ports, the same here and on the phone.
+        The first of `PORTS` ports, with the same numbers here and on the phone.
     """
 
     tracker: Address
@@ -56,7 +56,7 @@ class Start:
     port: int = 9090
 
     def check(self) -> None:
-        """Raise a UserError if this cannot work, whatever the phone is."""
+        """Raise a UserError if this cannot work on any phone."""
         if not is_loopback(self.tracker[0]):
             raise UserError(
                 f"A phone on USB cannot reach the tracker at {address_text(self.tracker)}: start one on this machine, "
@@ -72,28 +72,28 @@ class Start:
 
     @property
     def addresses(self) -> set[str]:
-        """Those under which the tracker may list the phone."""
+        """Return the addresses under which the tracker may list the phone."""
         return {f"127.0.0.1:{port}" for port in range(self.port, self.port + PORTS)}
 
 
 def elf_machine(file: Path) -> int | None:
-    """The CPU that a binary is for, as its ELF header numbers it; None if it is no ELF file."""
+    """Return the ELF number of a binary's CPU; None if it is not an ELF file."""
     with file.open("rb") as opened:
         header = opened.read(20)
     return int.from_bytes(header[18:20], "little") if len(header) == 20 and header[:4] == b"\x7fELF" else None
 
 
 def facts(phone: Phone) -> dict[str, str]:
-    """Serial, model, ABI and Android version."""
+    """Return serial, model, ABI and Android version."""
     names = {"model": "ro.product.model", "abi": "ro.product.cpu.abi", "android": "ro.build.version.release"}
     return {"serial": phone.serial, **{name: phone.property(key) for name, key in names.items()}}
 
 
 def state(phone: Phone) -> dict[str, object]:
-    """Temperatures in degrees Celsius and clocks in MHz: None where the phone keeps them to itself."""
+    """Return temperatures in degrees Celsius and clocks in MHz; None if the phone does not allow reading them."""
     found = phone.read(f"{_ZONES}/type", f"{_ZONES}/temp", _CPU_CLOCKS, *_GPU_CLOCKS)
     zones = {path.rpartition("/")[0]: text for path, text in found.items() if path.endswith("/type")}
-    # The kernel counts in thousandths of a degree, some makers' drivers in degrees.
+    # The kernel reports thousandths of a degree, some makers' drivers degrees.
     heat = {name or zone: _number(found.get(f"{zone}/temp")) for zone, name in zones.items()}
     cores = {path.split("/")[5]: _number(text) for path, text in found.items() if path.endswith("scaling_cur_freq")}
     gpu = [_number(text) for path, text in found.items() if path.endswith(("gpuclk", "/cur_freq"))]
@@ -118,9 +118,9 @@ def _battery(phone: Phone) -> float | None:
 
 
 def start(phone: Phone, wanted: Start) -> str:
-    """Put the server on the phone and start it; the address that the tracker has for it.
+    """Copy the server to the phone and start it; return its address at the tracker.
 
-    A server that was started so before ends first. What is begun is undone if the rest fails.
+    A server from an earlier start is ended first. Completed steps are undone if a later one fails.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def _check_machines(phone: Phone, wanted: Start) -> None:
 
 
 def _wait_gone(wanted: Start) -> None:
-    # The tracker notices the end of the phone's last server a moment later.
+    # The tracker notices the end of the phone's previous server a moment later.
     end = time.monotonic() + GONE_SECONDS
     while taken := _listed(wanted, None):
         if time.monotonic() > end:
@@ -174,7 +174,7 @@ def _listed(wanted: Start, key: str | None) -> str | None:
 
 def _connect(phone: Phone, wanted: Start) -> None:
     tracker, first = wanted.tracker[1], wanted.port
-    phone.shell(f"mkdir -p {FOLDER} && echo {tracker} {first} >{FOLDER}/ports")  # for `stop`, which nobody tells them
+    phone.shell(f"mkdir -p {FOLDER} && echo {tracker} {first} >{FOLDER}/ports")  # `stop` reads them
     _disconnect(phone, tracker, first)
     phone.reverse(tracker)
     for port in range(first, first + PORTS):
@@ -198,10 +198,10 @@ def _push(phone: Phone, wanted: Start) -> None:
 
 
 def _launch(phone: Phone, wanted: Start) -> None:
-    # Loopback on the phone too: that is where adb's ports come out, and other apps' networks do not.
+    # Loopback on the phone, too: adb's ports end there, and it is not reachable over the network.
     options = ["--host=127.0.0.1", f"--port={wanted.port}", f"--port-end={wanted.port + PORTS}"]
     options += [f"--tracker=127.0.0.1:{wanted.tracker[1]}", "--custom-addr=127.0.0.1", f"--key={wanted.key}"]
-    # A session of its own: it outlives adb's shell, and ends together with what it forks.
+    # A new session: it outlives adb's shell, and is killed together with its forks.
     server = f"LD_LIBRARY_PATH={FOLDER} setsid ./tvm_rpc server {shlex.join(options)} >log 2>&1 </dev/null"
     phone.shell(f"cd {FOLDER} && {{ {server} & echo $! >pid; }}")
 
@@ -222,7 +222,7 @@ def _wait_listed(phone: Phone, wanted: Start) -> str:
         time.sleep(_PAUSE)
 
 
-# A number alone may be another program's by now.
+# The process id alone may belong to another program by now.
 _MINE = f"p=$(cat {FOLDER}/pid 2>/dev/null) && grep -q tvm_rpc /proc/$p/cmdline 2>/dev/null"
 
 
@@ -231,7 +231,7 @@ def _running(phone: Phone) -> bool:
 
 
 def stop(phone: Phone) -> bool:
-    """End the server and remove the ports that were led to and from it; whether there was a server."""
+    """End the server and remove its forwarded ports; return whether there was a server."""
     ended = phone.shell(f"if {_MINE}; then kill -- -$p && echo ended; fi; rm -f {FOLDER}/pid").strip() == "ended"
     ports = phone.shell(f"cat {FOLDER}/ports 2>/dev/null; rm -f {FOLDER}/ports").split()
     if len(ports) == 2 and all(map(str.isdecimal, ports)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that end together: no worker is left behind when the process that started it ends, however it ends."""
+"""End processes together: no worker outlives the process that started it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Let the system end this process when `parent`, which started it, ends; on Linux, nothing elsewhere.
+    """Have the system end this process when `parent`, which started it, ends; does nothing outside of Linux.
 
-    No handler in the parent does that: SIGKILL and the out-of-memory killer leave no time for one. It counts from the
-    end of the thread that started this process.
+    A handler in the parent cannot do this: SIGKILL and the out-of-memory killer run no handlers. The system acts when
+    the thread that started this process ends.
     """
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it was faster
+    if os.getppid() != parent:  # the parent ended before
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def end_group(leader: int) -> int:
-    """Kill a child, which leads a process group, and everything in the group; return the child's exit status."""
+    """Kill a child that leads a process group, and the whole group; return the child's exit status."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
     return os.waitpid(leader, 0)[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's line to its tracker: offers the device, and offers it again when the tracker or a client was lost."""
+"""A server's connection to its tracker: offer the device, and offer it again if the tracker or a client was lost."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = logging.getLogger(__name__)
 
 
 class Registration:
-    """What a tracker knows of a server.
+    """The registration of a server at a tracker.
 
-    A device is offered under a match key, which is good for one connection: whom the tracker gives it to shows it to
-    the server.
+    A device is offered under a match key that is valid for one connection: the client gets it from the tracker and
+    sends it to the server.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class Registration:
     key : str
         The name under which clients ask for devices of this kind.
     host : str or None
-        Where clients find the server; None for the address that the tracker sees it come from.
+        The server's address for clients; None for the address that the tracker sees.
     port : int
-        The server's.
+        The server's port.
     """
 
     def __init__(self, tracker: Address, key: str, host: str | None, port: int):
@@ -43,7 +43,7 @@ class Registration:
         self._told = False
 
     def update(self, now: float, free: bool) -> float:
-        """Do what is due, and return when to come again; never raises for a tracker that is not there."""
+        """Do the steps that are due and return the time of the next call; never raise for an absent tracker."""
         if now >= self._due:
             try:
                 if self.link is None:
@@ -57,7 +57,7 @@ class Registration:
         return self._due
 
     def offer(self) -> None:
-        """Say that the device is free, with a new match key."""
+        """Offer the device as free, with a new match key."""
         self.match_key, self._taken_at = f"{self.key}:{secrets.token_hex(8)}", None
         if self.link is not None:
             try:
@@ -66,7 +66,7 @@ class Registration:
                 self.lose(error)
 
     def lose(self, reason: object) -> None:
-        """Hang up, and let `tend` connect anew."""
+        """Close the connection, and let `update` connect again."""
         if self.link is not None:
             self.link.close()
         self.link, self._due = None, 0.0
@@ -81,7 +81,7 @@ class Registration:
         _log.info("Registered with the tracker at %s as %s.", address_text(self.tracker), self.key)
         self._told = False
         if free:
-            # What an earlier tracker has given away of this device counts no longer.
+            # Match keys that an earlier tracker gave to clients are no longer valid.
             self.match_key, self._taken_at = f"{self.key}:{secrets.token_hex(8)}", None
             self._put()
 
@@ -89,7 +89,7 @@ class Registration:
         _expect_success(self.link.ask(Code.PUT, self.key, [self.port, self.match_key], self.host))
 
     def _look_after(self, now: float, free: bool) -> None:
-        """Offer the device again if a client was given it and does not come."""
+        """Offer the device again if a client got its match key and does not connect."""
         waiting = self.link.ask(Code.PENDING)
         if not isinstance(waiting, list):
             raise ConnectionError(f"the tracker refuses: {waiting}")

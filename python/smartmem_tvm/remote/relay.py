@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection that is owned by a process of its own, which has its deadlines, and is ended by ending that process.
+"""A connection through a relay process that enforces deadlines and is killed to end the connection.
 
-TVM's client waits for an answer without a time limit, in places with Python's lock held, and hides its socket: nobody
-in its process can end the waiting. So it is led to a process beside it, which hands everything on.
+TVM's client waits for an answer without a time limit, in places with Python's lock held, and hides its socket, so its
+own process cannot end the wait. It therefore connects to a relay process, which forwards all data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["EXPIRED", "LOST", "REFUSED", "Relay"]
 
 
 class Relay:
-    """A way to a peer, for one connection.
+    """A relay to a peer, for one connection.
 
     Parameters
     ----------
@@ -31,11 +31,12 @@ class Relay:
     Attributes
     ----------
     address : tuple
-        Where the connection is to be opened instead.
+        The address to connect to instead of the peer's.
     """
 
     def __init__(self, peer: Address):
-        # Ctrl-C is for this process, which may want to finish what it does. Not the package, which imports TVM.
+        # A new session: Ctrl-C only reaches this process, which may finish its work. Run by path, as the package
+        # imports TVM.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", relay_process.__file__, peer[0], str(peer[1])],
             stdin=subprocess.PIPE,
@@ -50,13 +51,13 @@ class Relay:
         self.address: Address = ("127.0.0.1", int(port))
 
     def set_deadline(self, deadline: float) -> None:
-        """End the connection when `time.monotonic` has that value, whatever this process is doing; infinity: never."""
-        with suppress(OSError, ValueError):  # it has ended already
+        """End the connection at this value of `time.monotonic`, even if this process is blocked; infinity: never."""
+        with suppress(OSError, ValueError):  # it has already ended
             self._process.stdin.write(DEADLINE.pack(deadline))
 
     @property
     def ending(self) -> str:
-        """Why the connection has ended: `EXPIRED`, `LOST`, `REFUSED` with the reason behind it; empty if it has not."""
+        """Return why the connection ended: `EXPIRED`, `LOST`, or `REFUSED` and the reason; empty if it is open."""
         if not self._ending and not self._process.stdout.closed and select.select([self._process.stdout], [], [], 0)[0]:
             self._ending = self._process.stdout.readline().decode().strip() or LOST
         return self._ending

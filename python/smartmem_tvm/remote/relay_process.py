@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a relay: ``python relay_process.py HOST PORT``.
 
-It imports the standard library only, to start in some milliseconds. It prints the port where it waits for one client,
-and before it ends, why. What it reads are deadlines, each a number of eight bytes on the clock of `time.monotonic`.
+It imports only the standard library, to start in some milliseconds. It prints the port at which it waits for one
+client, and the reason before it ends. It reads deadlines, each a number of eight bytes on the clock of
+`time.monotonic`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import time
 
 DEADLINE = struct.Struct("d")
 EXPIRED, LOST, REFUSED = "expired", "lost", "refused"  # why a relay ends
-_IDLE, _INTERVAL, _PROBES = 10, 5, 3  # seconds of silence, seconds between questions, questions without an answer
+_IDLE, _INTERVAL, _PROBES = 10, 5, 3  # seconds before probes, seconds between probes, unanswered probes
 _CHUNK = 1 << 18  # bytes
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the system notice a peer whose machine or network is gone without a word, within half a minute."""
+    """Let the system detect within half a minute that the peer's machine or network is gone."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", _IDLE), ("TCP_KEEPINTVL", _INTERVAL), ("TCP_KEEPCNT", _PROBES)):
         if hasattr(socket, name):
@@ -31,7 +32,7 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 def main(host: str, port: str) -> None:
-    """Relay until a side hangs up, a deadline passes, or whoever started this process closes its pipe or ends."""
+    """Relay until a side closes, a deadline passes, or the process that started this one closes its pipe or ends."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1)
     print(listener.getsockname()[1], flush=True)
     threading.Thread(target=_relay, args=(listener, (host, int(port))), daemon=True).start()
@@ -70,7 +71,7 @@ def _copy(source: socket.socket, drain: socket.socket) -> None:
 
 
 def _end(reason: str) -> None:
-    """Say why before the connections are closed: who sees them closed can read it."""
+    """Report the reason before the connections close, so that it can be read once they are closed."""
     os.write(1, f"{reason}\n".encode())
     os._exit(0)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder that runs a compiled model on a machine without Python: program, libraries, model (``native/run``)."""
+"""Export a folder that runs a compiled model without Python: program, libraries, model (``native/run``)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .phone import elf_machine
 
 PROGRAM, INTERFACE, HEADER, MODEL = "smartmem_run", "libsmartmem_run.so", "smartmem_run.h", "model"
 RUNTIME = ("libtvm_runtime.so", "libtvm_ffi.so")
-_SORTING, _SORTS = "libtvm_runtime_extra.so", b"tvm.contrib."  # what is needed too, where code calls functions of these
-# Where they are: in a folder of libraries, and where pip puts TVM's wheels.
+_SORTING, _SORTS = "libtvm_runtime_extra.so", b"tvm.contrib."  # needed by code that calls these functions
+# Places of the libraries: in a folder of libraries, and in TVM's installed wheels.
 _PLACES = (".", "lib", "tvm/lib", "tvm_ffi/lib")
 _PACKAGE = Path(__file__).resolve().parents[1]
 # library -> CMake's option for it
@@ -32,7 +32,7 @@ _PARTS = {"opencl": "SMARTMEM_OPENCL", "stream": "SMARTMEM_STREAM", "threads": "
 _SHARED_CXX, _OLDEST = (
     "libc++_shared.so",
     28,
-)  # Android's C++ library; the oldest Android that TVM's server is built for
+)  # Android's C++ library; the oldest Android version that TVM's server is built for
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Machine:
     Attributes
     ----------
     triple : str
-        LLVM's, empty for this machine's kind.
+        LLVM's triple, empty for this machine's kind.
     libraries : tuple of Path
         Folders with TVM's libraries for it.
     toolchain : tuple of str
-        What CMake has to be told to build for it.
+        CMake's options to build for it.
     """
 
     triple: str
@@ -54,21 +54,21 @@ class Machine:
     toolchain: tuple[str, ...] = ()
 
     def library(self, name: str) -> Path | None:
-        """A library of TVM's, None where there is none of that name."""
+        """Return the path of a library of TVM, None if it is missing."""
         return next((folder / name for folder in self.libraries if (folder / name).is_file()), None)
 
 
 def export_runner(folder: Path, output: Path, runtime: Path | None = None) -> dict:
-    """Build the program for the machine that a model was compiled for, and put all that it needs into one folder.
+    """Build the program for the machine that a model was compiled for, and collect its files in one folder.
 
     Parameters
     ----------
     folder : Path
-        A compiled model, of `deploy.export.save`.
+        A compiled model from `deploy.export.save`.
     output : Path
-        The folder to write: whole or not at all; an older one of this kind is replaced.
+        The folder to write, complete or not at all; an older one of this kind is replaced.
     runtime : Path, optional
-        A folder with TVM's libraries for that machine; without, those of TVM's wheel here.
+        A folder with TVM's libraries for that machine; by default those of TVM's wheel here.
 
     Returns
     -------
@@ -78,8 +78,8 @@ def export_runner(folder: Path, output: Path, runtime: Path | None = None) -> di
     Raises
     ------
     UserError
-        If the folder holds no model that a runner runs, the output would take the place of something else, there is no
-        compiler or CMake, or no libraries of TVM for that machine.
+        If the folder holds no model that a runner supports, the output would replace something else, or a compiler,
+        CMake or TVM's libraries for that machine are missing.
     """
     manifest = read_manifest(folder, elsewhere=True)
     check_files(folder, manifest)
@@ -105,7 +105,7 @@ def export_runner(folder: Path, output: Path, runtime: Path | None = None) -> di
 
 
 def check_output(output: Path) -> None:
-    """Refuse a folder that `export_runner` could not write, before time is spent on compiling.
+    """Refuse a folder that `export_runner` could not write, before the compilation.
 
     Raises
     ------
@@ -119,13 +119,13 @@ def check_output(output: Path) -> None:
 
 
 def sources() -> Path:
-    """The folder of the native sources: in the package where it was installed, in the checkout where it is edited."""
+    """Return the folder of the native sources: in an installed package, or in the checkout."""
     inside, checkout = _PACKAGE / "native", _PACKAGE.parents[1] / "native"
     return inside if (inside / "run").is_dir() else checkout
 
 
 def _parts(folder: Path, manifest: Mapping) -> list[str]:
-    """The libraries of this package that the model calls: for its device, its threads, its budget."""
+    """Return the libraries of this package that the model calls: for its device, its threads, its memory budget."""
     from tvm.target import Target
 
     from ..target import is_cpu, is_opencl
@@ -163,7 +163,7 @@ def _machine(folder: Path, manifest: Mapping, runtime: Path | None) -> Machine:
 
 
 def _where_from(triple: str) -> str:
-    """How to get TVM's libraries, as the end of a sentence."""
+    """Return the end of a sentence on how to get TVM's libraries."""
     if "android" in triple:
         return " (docs/android.md says how to build them)"
     pins = " ".join(f"{name}=={version}" for name, version in TVM_PINS.items())
@@ -179,7 +179,7 @@ def _places(runtime: Path | None) -> tuple[Path, ...]:
 
 
 def _toolchain(triple: str) -> tuple[str, ...]:
-    """What makes CMake build for a triple."""
+    """Return CMake's options to build for a triple."""
     if not triple:
         return ()
     compiler = cross_compiler(triple)
@@ -203,20 +203,20 @@ def _toolchain(triple: str) -> tuple[str, ...]:
 
 
 def _program(name: str) -> str | None:
-    """A program on PATH, or beside this Python, where pip puts it."""
+    """Return the path of a program on PATH, or beside this Python, where pip installs programs."""
     paths = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
     return shutil.which(name, path=paths)
 
 
 def build(machine: Machine, parts: Sequence[str], place: Path, kind: str = "Release") -> list[Path]:
-    """Build the program and libraries of this package; those that the package has for this machine are only named.
+    """Build the program and libraries of this package; libraries already built for this machine are only listed.
 
     Parameters
     ----------
     parts : sequence of str
-        Libraries that are needed besides the runner's own: ``opencl``, ``stream``, ``threads``.
+        Needed libraries besides the runner's own: ``opencl``, ``stream``, ``threads``.
     place : Path
-        A folder for what is built.
+        The folder of the build.
     kind : str
         CMake's build type.
 
@@ -228,7 +228,7 @@ def build(machine: Machine, parts: Sequence[str], place: Path, kind: str = "Rele
     Raises
     ------
     UserError
-        If there is no CMake or compiler, or it refuses.
+        If CMake or a compiler is missing or fails.
     """
     cmake, tools = _tools(machine)
     ready = {part: _PACKAGE / "lib" / f"{part}.so" for part in parts if not machine.triple}
@@ -245,7 +245,7 @@ def build(machine: Machine, parts: Sequence[str], place: Path, kind: str = "Rele
 
 
 def _tools(machine: Machine) -> tuple[str, list[str]]:
-    """CMake, and what it has to be told about the tool that it calls."""
+    """Return CMake's path and its options for the build tool."""
     cmake, ninja = _program("cmake"), _program("ninja")
     compiler = machine.triple or os.environ.get("CXX") or any(map(_program, ("g++", "c++", "clang++")))
     maker = ninja or _program("make")
@@ -268,7 +268,7 @@ def _call(command: list[str]) -> None:
 
 
 def _libraries(folder: Path, machine: Machine, code: bytes) -> list[Path]:
-    """TVM's libraries that a model's code needs on a machine, and Android's of C++."""
+    """Return TVM's libraries that a model's code needs on a machine, and Android's C++ library."""
     found = [machine.library(name) for name in RUNTIME]
     if _SORTS in code:
         extra = machine.library(_SORTING)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that lends this machine's devices to one client after another.
 
-What a session does is TVM's (`rpc.ServerLoop`). Ours is what surrounds it, because TVM's server leaves processes behind
-when it is ended, ends itself when a session crashes or the tracker is away for a minute, waits for good for a client
-that connects and says nothing, and takes seconds to register.
+A session runs TVM's loop (`rpc.ServerLoop`). The server around it is our own, because TVM's server leaves processes
+behind when it is ended, ends itself when a session crashes or the tracker is away for a minute, waits forever for a
+client that connects and sends nothing, and takes seconds to register.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from .wire import (
     send_text,
 )
 
-EXPIRED = "RPCSessionTimeoutError"  # what clients of TVM's own look for
+EXPIRED = "RPCSessionTimeoutError"  # the text by which TVM's own clients recognise it
 _GREETING_SECONDS = 5.0
-_GONE_SECONDS = 1.0  # for a session to end by itself when its client has closed it
+_GONE_SECONDS = 1.0  # for a session to end by itself after its client has closed it
 _FOREVER = float("inf")
 _GONE_EVENT = getattr(select, "POLLRDHUP", 0)
 
@@ -74,14 +74,14 @@ class Server:
     tracker : tuple or None
         Host and port of the tracker; without one, clients connect directly and show `key`.
     host : str
-        Where it listens: who reaches it may run anything here.
+        The address to listen on: a client that reaches it can run any code here.
     port : int
-        0 for one that is free.
+        0 for a free one.
 
     Raises
     ------
     UserError
-        If it cannot listen there, or the tracker's clients would not reach it.
+        If it cannot listen there, or the tracker's clients could not reach it.
     """
 
     def __init__(self, key: str = "", tracker: Address | None = None, host: str = "127.0.0.1", port: int = 0):
@@ -104,11 +104,11 @@ class Server:
         self._registration = Registration(tracker, key, announced, self.address[1]) if tracker is not None else None
 
     def serve(self) -> None:
-        """Lend the devices until SIGTERM, SIGINT or SIGHUP; no process of a session is left then."""
+        """Lend the devices until SIGTERM, SIGINT or SIGHUP; then no process of a session remains."""
         try:
             with self._signals(), scratch("rpc"):
                 try:
-                    # Clients may come while TVM is being imported, and wait.
+                    # Clients may connect while TVM is being imported, and wait.
                     self._update_registration()
                     worker.load_tvm()
                     while not self._stopped:
@@ -124,7 +124,7 @@ class Server:
         return self._registration.update(time.monotonic(), self._session is None)
 
     def _step(self, due: float) -> None:
-        """Wait for whatever happens first, and see to it."""
+        """Wait for the first event and handle it."""
         session, link = self._session, self._registration and self._registration.link
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
@@ -155,7 +155,7 @@ class Server:
             self._offer()
 
     def _watch(self, session: _Session, closed: bool) -> None:
-        """End a session whose client is gone, or whose time is over."""
+        """End a session whose client is gone or whose time is over."""
         now = time.monotonic()
         if closed:
             session.gone, session.seconds = True, min(session.seconds, now - session.start + _GONE_SECONDS)
@@ -172,7 +172,7 @@ class Server:
     def _accept(self) -> None:
         try:
             conn, peer = self._listener.accept()
-        except OSError:  # the client has given up already
+        except OSError:  # the client has already given up
             return
         try:
             conn.settimeout(_GREETING_SECONDS)
@@ -185,7 +185,7 @@ class Server:
         keep_alive(conn)
         try:
             self._begin_session(conn, address_text(peer[:2]), seconds)
-        except OSError as error:  # no room for another process or folder
+        except OSError as error:  # no memory or disk space for another process or folder
             _log.warning("The session of %s cannot begin: %s.", address_text(peer[:2]), error)
             conn.close()
             self._offer()
@@ -211,7 +211,7 @@ class Server:
         return limits[-1] if limits else _FOREVER
 
     def _end_session(self, message: str = "") -> None:
-        """End whatever is left of a session, tell its client why, and remove its files."""
+        """End the processes of a session, send its client the reason, and remove its files."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -233,12 +233,12 @@ class Server:
 
     @contextmanager
     def _signals(self):
-        """Have signals wake the loop, instead of interrupting whatever it does."""
+        """Let signals wake the loop instead of interrupting its work."""
         for each in (self._wake, self._wakened):
             each.setblocking(False)
         before = signal.set_wakeup_fd(self._wakened.fileno(), warn_on_full_buffer=False)
         stopping = [signal.SIGTERM, signal.SIGINT]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
             stopping.append(signal.SIGHUP)
         old = {each: signal.signal(each, lambda *_: None) for each in (*stopping, signal.SIGCHLD)}
         try:
@@ -250,11 +250,11 @@ class Server:
 
 
 def _return_exception(conn: socket.socket, message: str) -> None:
-    """Answer whatever the client waits for with an error; the session's process has ended, and writes no more."""
+    """Answer the client's open call with an error; the session's process has ended and writes no more."""
     import tvm_ffi
 
-    conn.setblocking(False)  # a client that does not read is not waited for
+    conn.setblocking(False)  # do not wait for a client that does not read
     try:
         tvm_ffi.get_global_func("rpc.ReturnException")(conn.fileno(), message)
-    except Exception as error:  # TVM raises several kinds
+    except Exception as error:  # TVM raises several types
         _log.info("The client was not told: %s", error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that asks a tracker for a device: with time limits, always closed, errors that say what to do."""
+"""Sessions on devices of a tracker: with time limits, always closed, and errors that name a remedy."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ from .wire import Address, address_text, parse_address
 
 _CONNECT_SECONDS = 20.0
 _PAUSE_SECONDS = 0.1
-_ANSWER_SECONDS = 60.0  # for a server that has all that it needs, a linker to run perhaps
-_SLOWEST_UPLOAD = 100e3  # bytes in a second, over a bad wireless connection
-_LATE_SECONDS = 2.0  # by which a server may be late in ending a session, and knows better what to say
+_ANSWER_SECONDS = 60.0  # for a server that has all data; it may have to run a linker
+_SLOWEST_UPLOAD = 100e3  # bytes per second, over a bad wireless connection
+_LATE_SECONDS = 2.0  # grace for a server to end a session: its error is more precise than ours
 
 
 class Session:
-    """A device that is ours until `close`; `request` makes them.
+    """A device borrowed until `close`; created by `request`.
 
     Attributes
     ----------
     address, key : str
-        The server's.
+        The server's address and key.
     about : dict
-        What the server told of itself (`about.about_json`); ``tvm`` is None where it is TVM's own server, which tells
-        nothing.
+        The server's facts (`about.about_json`); ``tvm`` is None for TVM's own server, which reports none.
     remote : tvm.rpc.RPCSession
-        TVM's session, for what is not here.
+        TVM's session, for functions that this class lacks.
     """
 
     def __init__(self, address: Address, key: str, match_key: str, limit: float = 0.0):
         self.address, self.key, self.about = address_text(address), key, {"tvm": None}
         self._doing, self._end = "the session", time.monotonic() + limit if limit else math.inf
-        # What has to be done until when: what surrounds it before what is within.
+        # Deadlines with their descriptions, outer ones first.
         self._deadlines = [(self._end + _LATE_SECONDS, f"its session within {limit:g} s")]
         self._overdue = ""
         self._relay = Relay(address)
@@ -56,7 +55,7 @@ class Session:
             raise
 
     def device(self, kind: str, index: int = 0) -> Any:
-        """A device there, as TVM's functions take it.
+        """Return a device of the server for TVM's functions.
 
         Parameters
         ----------
@@ -66,7 +65,7 @@ class Session:
         Raises
         ------
         UserError
-            If the server has none.
+            If the server has no device of that kind.
         """
         found = self.remote.device(kind, index)
         if not self._runs(kind) or not found.exist:
@@ -78,16 +77,16 @@ class Session:
         return found
 
     def kinds(self) -> list[str]:
-        """The kinds of devices that the server's TVM can run."""
+        """Return the kinds of devices that the server's TVM can run."""
         return list(filter(self._runs, about.KINDS))
 
     def threads(self) -> int:
-        """Threads that the server runs kernels of its CPU on."""
+        """Return the number of threads of kernels on the server's CPU."""
         known = self.function("runtime.NumThreads", missing_ok=True)
         return int(known()) if known is not None else int(self.about.get("cores") or 1)
 
     def use_threads(self, count: int) -> None:
-        """Run kernels of the server's CPU on so many threads.
+        """Run kernels of the server's CPU on `count` threads.
 
         Raises
         ------
@@ -106,7 +105,7 @@ class Session:
         return self.function(f"device_api.{kind}", missing_ok=True) is not None
 
     def function(self, name: str, missing_ok: bool = False) -> Callable | None:
-        """A global function of the server's; without `missing_ok`, an error if there is none."""
+        """Return a global function of the server; None or an error if it is missing, by `missing_ok`."""
         try:
             return self.remote.get_function(name)
         except AttributeError:
@@ -115,12 +114,12 @@ class Session:
             raise UserError(f"Server {self.address} (key {self.key}) has no function {name}.") from None
 
     def upload(self, path: Path | str, name: str | None = None) -> str:
-        """Send a file, and return the name that it has there.
+        """Upload a file and return its name on the server.
 
         Raises
         ------
         DeviceLost
-            If the connection is cut off; nothing of the file is there then.
+            If the connection is lost; the server then has no part of the file.
         """
         path = Path(path)
         data = bytearray(path.read_bytes())
@@ -129,17 +128,17 @@ class Session:
         return name or path.name
 
     def transfer(self, size: int, what: str) -> contextlib.AbstractContextManager[None]:
-        """A `limit` for sending so many bytes."""
+        """Return a `limit` for an upload of `size` bytes."""
         return self.limit(_ANSWER_SECONDS + size / _SLOWEST_UPLOAD, f"{what} ({size / 1e6:.1f} MB)")
 
     def load(self, name: str) -> Any:
-        """The module in an uploaded library; weights and devices are another matter (`deploy.weights.Machine`)."""
+        """Load the module in an uploaded library, without weights and devices (see `deploy.weights.Machine`)."""
         with self.limit(_ANSWER_SECONDS, f"loading {name}"):
             return self.remote.load_module(name)
 
     @contextlib.contextmanager
     def limit(self, seconds: float, what: str = "a call") -> Iterator[None]:
-        """Give what is done inside so much time; later, the device is given back, and the caller gets an error.
+        """Limit the time of the block; after it the device is given back and the caller gets an error.
 
         Raises
         ------
@@ -158,7 +157,7 @@ class Session:
             self._relay.set_deadline(min(self._deadlines)[0])
 
     def close(self) -> None:
-        """Give the device back; tensors and functions that are still held are of no use then."""
+        """Give the device back; its tensors and functions cannot be used afterwards."""
         self._relay.close()
 
     def __enter__(self) -> Session:
@@ -173,7 +172,7 @@ class Session:
 
     @contextlib.contextmanager
     def _step(self, what: str) -> Iterator[None]:
-        """Know what is being done, for errors."""
+        """Record the current step for errors."""
         before, self._doing = self._doing, what
         try:
             yield
@@ -186,12 +185,12 @@ class Session:
             self._doing = before
 
     def explain(self, error: Exception) -> None:
-        """Raise `DeviceLost` if `error` came from losing the device; an error of what runs there is left as it is."""
+        """Raise `DeviceLost` if the loss of the device caused `error`; return for errors of the code that ran there."""
         where, again = f"Device {self.address} (key {self.key})", "see whether it hangs, or allow more time"
         if (ending := self._relay.ending) == DEADLINE_PASSED:
             reason = self._overdue or min(self._deadlines)[1]
             raise DeviceLost(f"{where} did not finish {reason}: {again}.", self.address) from error
-        # What the server says may have been the answer to the freeing of an object, which nobody reads.
+        # The server's message may have answered the release of an object, whose answer is not read.
         if EXPIRED in str(error) or (time.monotonic() >= self._end and ending):
             raise DeviceLost(f"{where} did not finish its session in time: {again}.", self.address) from error
         if ending:
@@ -206,7 +205,7 @@ class Session:
 
         try:
             return rpc.connect(*self._relay.address, match_key, limit)
-        except Exception as error:  # TVM raises several kinds
+        except Exception as error:  # TVM raises several types
             first = (str(error).strip().splitlines() or [""])[0]
             if "protocol version" in str(error):
                 raise UserError(_other_version(self, first)) from error
@@ -247,24 +246,24 @@ def request(
     tracker : str
         ``host:port``.
     key : str
-        Which kind of device.
+        The kind of device.
     timeout : float
-        Seconds to wait for one that is free.
+        Seconds to wait for a free one.
     limit : float
-        Seconds that the session may take, after which the server ends it; 0 for any time.
+        Seconds after which the server ends the session; 0 for no limit.
     avoid : mapping of str to float, optional
-        Servers that are not wanted, by address, until `time.monotonic` has that value.
+        Address of a server -> the value of `time.monotonic` until which it is not used.
     any_version : bool
-        Take a server whose TVM is another one; only to look at it.
+        Accept a server with another version of TVM, for inspection only.
 
     Raises
     ------
     UserError
-        If there is no tracker, no such key, or the server's TVM is another one.
+        If there is no tracker or no device of the key, or the server has another version of TVM.
     DeviceBusy
         If no device was free in time.
     DeviceLost
-        If the device was lost meanwhile, or did not finish in time.
+        If the device was lost, or did not finish in time.
     """
     with _open(parse_address(tracker), key, timeout, limit, {} if avoid is None else avoid) as session:
         told, ours = session.about["tvm"], about.tvm_version()
@@ -274,7 +273,7 @@ def request(
 
 
 def _open(tracker: Address, key: str, timeout: float, limit: float, avoid: Mapping[str, float]) -> Session:
-    """A session with the first device that is given and answers."""
+    """Return a session with the first device from the tracker that answers."""
     end = time.monotonic() + timeout
     while True:
         address, match_key = borrow(tracker, key, end, avoid)
@@ -282,7 +281,7 @@ def _open(tracker: Address, key: str, timeout: float, limit: float, avoid: Mappi
         try:
             return Session(address, key, match_key, limit)
         except DeviceLost:
-            # A server that has just ended, or offers itself anew: the tracker learns of it in a moment.
+            # A server that has just ended, or registers anew: the tracker learns of it in a moment.
             if time.monotonic() > end - _PAUSE_SECONDS or 0 < limit <= time.monotonic() - start:
                 raise
             time.sleep(_PAUSE_SECONDS)

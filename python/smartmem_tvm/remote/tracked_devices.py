@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices of a tracker's key: work is given one of them, and begun anew on another one when that is lost.
+"""Run work on the devices of a tracker's key, and start again on another device if one is lost.
 
-What crashes or hangs a device each time that it runs there is at fault itself. What is lost on the way to the device,
-or once, says nothing of it.
+Work that crashes or hangs a device on every try is itself at fault. A single loss, or one before the work runs, does
+not count against it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .deployed import load_library
 from .session import Session, request
 
 _LIMITS = Deadlines(candidate=300.0, question=600.0, verdict=900.0)
-_RUNNING = 30.0  # seconds that the launches of a kernel may take, of which the first one compiles
+_RUNNING = 30.0  # seconds for the launches of a kernel; the first launch compiles it
 cooling: dict[str, float] = {}
-"""Address of a device that this process has lost -> until when it is left alone, as `time.monotonic` counts."""
+"""Address of a device that this process has lost -> the value of `time.monotonic` until which it is not used."""
 _numbers = itertools.count()
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -45,24 +45,24 @@ class KernelLost(DeviceLost):
 
 @dataclass(frozen=True)
 class TrackedDevices(Devices):
-    """All devices of a key, each of which may be anybody else's in between.
+    """All devices of a key; between two uses a device may serve other clients.
 
     Attributes
     ----------
     tracker : str
         ``host:port``.
     key : str
-        Which kind of device.
+        The kind of device.
     target : tvm.target.Target or None
-        What runs there; only sessions of their own (`with_session`) do without.
+        The target of code that runs there; may be None only for `with_session`.
     timeout : float
         Seconds to wait for a free device, each time.
     threads : int or None
-        Of the CPU that kernels run on; None: as the server decides.
+        Threads of kernels on a CPU; None: the server's default.
     tries : int
-        How often work is begun before its error is the caller's.
+        Number of times that work is started before its error is raised.
     cool_down : float
-        Seconds that a lost device is left alone: servers come back at once, drivers may not.
+        Seconds for which a lost device is not used: servers recover at once, drivers may not.
     session_limit : float
         Seconds after which the server ends a session, 0 for never.
     """
@@ -79,24 +79,24 @@ class TrackedDevices(Devices):
     is_elsewhere: bool = True
 
     def patience(self, seconds: float) -> float:
-        """See `Devices.patience`: a session has limits of its own, and what they say is of more use."""
+        """See `Devices.patience`: longer than a session's own limits, whose errors are more precise."""
         return self.tries * (self.timeout + seconds) + _RUNNING
 
     def with_session(self, work: Callable[[Session], Result]) -> Result:
-        """The result of `work`, which gets a session and begins anew with each; by any thread.
+        """Run `work` on a session and return its result; start it again on each new session; callable by any thread.
 
         Raises
         ------
         DeviceLost
-            If that happened to every try.
+            If every try lost its device.
         UserError
-            If there is no device to try on.
+            If there is no device.
         Exception
-            Whatever else `work` raises, at the first time.
+            Any other error of `work`, at its first occurrence.
         """
         for left in reversed(range(self.tries)):
             try:
-                # What others learn while this one waits for a device counts for it too.
+                # Shared, so that devices that other threads lose during the wait are avoided, too.
                 options = {"limit": self.session_limit, "avoid": cooling}
                 with request(self.tracker, self.key, self.timeout, **options) as session:
                     return work(session)
@@ -108,14 +108,14 @@ class TrackedDevices(Devices):
         raise ValueError("work that is to be tried no times")
 
     def run(self, work: Callable[[Device], Result], seconds: float = math.inf) -> Result:
-        """See `Devices.run`.
+        """Run work as in `Devices.run`.
 
         Raises
         ------
         KernelLost
-            If what runs there has lost every device that it was tried on.
+            If the work lost every device that it ran on.
         UserError
-            If there is no device, which `executor.faults` knows to be no fault of the work's.
+            If there is no device; `executor.faults` does not count this against the work.
         """
 
         def limited(session: Session) -> Result:
@@ -140,19 +140,19 @@ class RemoteDevice(Device):
         self.device = session.device(device_kind(target))
 
     def load(self, code: Any) -> Any:
-        """Link what is not a file yet for the CPU there, send it, and load it."""
+        """Link code that is not yet a file for the server's CPU, upload it, and load it."""
         with tempfile.TemporaryDirectory() as folder:
             file = code if isinstance(code, Path) else Path(linked(code, self.target, folder))
-            # A library that is in use must not be overwritten by the next one.
+            # A new name: the next library must not overwrite one that is in use.
             return load_library(self.session, file, self.target, f"kernel{next(_numbers)}{file.suffix}")
 
     def clock(self, code: Any, name: str, sets: Sequence[Sequence], handing_over: bool = False) -> Clock:
-        """The clock of the device's machine."""
+        """Return the clock of the device's machine."""
         return evaluator_clock(code, name, self.device, sets)
 
     @contextlib.contextmanager
     def running(self, kernels: int = 1, seconds: float | None = None) -> Iterator[None]:
-        """So many kernels run inside; if the device is lost there, they have done that."""
+        """Mark a block that runs `kernels` kernels: they are blamed if the device is lost inside."""
         try:
             with self.session.limit(seconds or _RUNNING * kernels, "a kernel"):
                 yield
@@ -160,5 +160,5 @@ class RemoteDevice(Device):
             raise KernelLost(str(error), error.address) from error
 
     def transfer(self, size: int, what: str) -> contextlib.AbstractContextManager[None]:
-        """A limit for sending so many bytes."""
+        """Return a limit for sending `size` bytes."""
         return self.session.transfer(size, what)

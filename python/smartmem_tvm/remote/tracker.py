@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tracker: TVM's, in this process alone, where TVM starts a second one that outlives the first."""
+"""Run TVM's tracker in this process alone; TVM itself starts a second process that outlives the first."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Tracker:
     Parameters
     ----------
     host : str
-        Where it listens.
+        The address to listen on.
     port : int
-        0 for one that is free.
+        0 for a free one.
 
     Raises
     ------
@@ -30,10 +30,10 @@ class Tracker:
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0):
         self._listener = listen(host, port)
-        # TVM's tracker writes a message in two pieces, and the second would wait for the first to be acknowledged, 40
-        # ms each time. What it accepts inherits the setting.
+        # TVM's tracker writes a message in two pieces, and the second would wait 40 ms for the acknowledgement of the
+        # first. Accepted connections inherit the setting.
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _import_tvm()  # now, so that who learns the address gets answers
+        _import_tvm()  # now, so that clients get answers once they know the address
         self.address: Address = self._listener.getsockname()[:2]
 
     def serve(self) -> None:
@@ -48,7 +48,7 @@ class Tracker:
 
 
 def _import_tvm() -> tuple[ModuleType, ModuleType, ModuleType]:
-    os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")  # TVM's compiler is not needed, and takes as long again
+    os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")  # the compiler would double the time of the import
     from tornado import ioloop
     from tvm.rpc import base, tracker
 

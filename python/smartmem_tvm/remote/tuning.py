@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tuner has to know of the devices of a key: how many, what they are, and how fast a model is on them."""
+"""Facts about the devices of a key for a tuner: their number, their names, and the times of a model's kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .session import Session
 from .tracked_devices import RemoteDevice, TrackedDevices
 from .wire import parse_address
 
-_LOOK, _LIMIT = 120.0, 600.0  # seconds for a look at a device, and for all kernels of a model
+_LOOK, _LIMIT = 120.0, 600.0  # seconds for the inspection of a device, and for all kernels of a model
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Found:
     ----------
     count : int
     name, driver : str
-        Of one that was free; the others are taken to be like it.
+        Name and driver of a free device; the others are assumed to be equal.
     threads : int
-        That kernels run on if it is a CPU.
+        Threads of kernels on a CPU.
     """
 
     count: int
@@ -44,17 +44,17 @@ class Found:
 
 
 def find(tracker: str, key: str, timeout: float, target: tvm.target.Target, threads: int | None = None) -> Found:
-    """Look at the devices of a key.
+    """Inspect the devices of a key.
 
     Parameters
     ----------
     threads : int, optional
-        That a CPU's kernels shall run on; by default as the server decides.
+        Threads for kernels on a CPU; by default the server decides.
 
     Raises
     ------
     UserError
-        If there is none, or the one that was looked at does not run code for the target, or not on so many threads.
+        If there is none, or the inspected device does not run code for the target or has fewer threads.
     """
     kind = device_kind(target)
 
@@ -64,7 +64,7 @@ def find(tracker: str, key: str, timeout: float, target: tvm.target.Target, thre
         if threads is not None and kind == "cpu":
             session.use_threads(threads)
         device = next(each for each in inspect(session)["devices"] if each["kind"] == kind)
-        state = tracker_state(parse_address(tracker)).get(key)  # a tracker that was restarted has yet to hear of it
+        state = tracker_state(parse_address(tracker)).get(key)  # a restarted tracker may not list it yet
         count = max(1, state.total if state else 0)
         return Found(count, device.get("name", kind), str(device.get("driver") or ""), session.threads())
 
@@ -72,7 +72,7 @@ def find(tracker: str, key: str, timeout: float, target: tvm.target.Target, thre
 
 
 def kernel_seconds(compiled: Compiled, devices: TrackedDevices) -> dict[str, float]:
-    """Kernel -> median seconds of a launch by itself, of a model as it is compiled."""
+    """Return kernel -> median seconds of a single launch, for a compiled model."""
     explanation = {"launched": launched(compiled.graph, compiled.signatures)}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes over the wire between client, tracker and server before TVM's own session begins.
+"""Messages between client, tracker and server before TVM's own session begins.
 
-TVM has these messages in `tvm.rpc.base`, which cannot be had without importing TVM, and without time limits.
+TVM defines these messages in `tvm.rpc.base`, which imports TVM and has no time limits.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..errors import UserError
 TRACKER_MAGIC = 0x2F271
 SESSION_MAGIC = 0xFF271
 WRONG_KEY = SESSION_MAGIC + 2
-_MOST_BYTES = 1 << 20  # of a message: a tracker's summary of thousands of devices is smaller
+_MOST_BYTES = 1 << 20  # limit of a message: a tracker's summary of thousands of devices is smaller
 
 
 class Code(IntEnum):
-    """What a tracker can be asked."""
+    """Codes of requests to a tracker."""
 
     SUCCESS = 0
     PUT = 3
@@ -38,12 +38,12 @@ Address = tuple[str, int]
 
 
 def parse_address(text: str) -> Address:
-    """Host and port of ``host:port``.
+    """Return host and port of ``host:port``.
 
     Raises
     ------
     UserError
-        If it is something else.
+        If the text has another form.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -52,13 +52,13 @@ def parse_address(text: str) -> Address:
 
 
 def address_text(address: Address) -> str:
-    """The same in one word."""
+    """Return an address as ``host:port``."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`."""
+    """Whether only this machine can reach `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -66,12 +66,12 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that accepts connections; port 0 is one that is free.
+    """Return a socket that accepts connections; port 0 selects a free one.
 
     Raises
     ------
     UserError
-        If the address is not this machine's, or the port is taken.
+        If the address is not this machine's, or the port is in use.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -84,12 +84,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def receive(sock: socket.socket, count: int) -> bytes:
-    """Exactly `count` bytes.
+    """Receive exactly `count` bytes.
 
     Raises
     ------
     OSError
-        If the peer closes before, or is silent for longer than the socket's time limit.
+        If the peer closes early, or is silent for longer than the socket's time limit.
     """
     found = bytearray()
     while len(found) < count:
@@ -101,12 +101,12 @@ def receive(sock: socket.socket, count: int) -> bytes:
 
 
 def receive_int(sock: socket.socket) -> int:
-    """A number of four bytes."""
+    """Receive a number of four bytes."""
     return struct.unpack("<i", receive(sock, 4))[0]
 
 
 def receive_text(sock: socket.socket, most: int = _MOST_BYTES) -> str:
-    """A text behind its length."""
+    """Receive a text after its length in bytes."""
     size = receive_int(sock)
     if not 0 <= size <= most:
         raise ConnectionError(f"the peer announces a message of {size} bytes")
@@ -114,12 +114,12 @@ def receive_text(sock: socket.socket, most: int = _MOST_BYTES) -> str:
 
 
 def send_int(sock: socket.socket, number: int) -> None:
-    """A number of four bytes."""
+    """Send a number of four bytes."""
     sock.sendall(struct.pack("<i", number))
 
 
 def send_text(sock: socket.socket, text: str) -> None:
-    """A text behind its length."""
+    """Send a text after its length in bytes."""
     data = text.encode()
     sock.sendall(struct.pack("<i", len(data)) + data)
 
@@ -137,7 +137,7 @@ class Connection:
     Raises
     ------
     OSError
-        If nothing answers there, or something that is no tracker.
+        If nothing answers there, or something other than a tracker.
     """
 
     def __init__(self, tracker: Address, timeout: float):
@@ -153,34 +153,34 @@ class Connection:
 
     @classmethod
     def over(cls, sock: socket.socket, timeout: float) -> Connection:
-        """The same over a line on which greetings have been exchanged."""
+        """Return a connection over a socket on which greetings have been exchanged."""
         connection = cls.__new__(cls)
         connection.socket, connection.timeout = sock, timeout
         return connection
 
     def ask(self, *message: Any) -> Any:
-        """The answer to a message; OSError (of which TimeoutError is a kind) if there is none."""
+        """Send a message and return the answer; raise OSError (TimeoutError included) if there is none."""
         self.send(*message)
         return self.answer()
 
     def send(self, *message: Any) -> None:
-        """Say something."""
+        """Send a message."""
         self.socket.settimeout(self.timeout)
         send_text(self.socket, json.dumps(message))
 
     def is_answered(self, seconds: float) -> bool:
-        """Whether an answer begins to come within some seconds."""
+        """Whether an answer begins to arrive within some seconds."""
         return bool(select.select([self.socket], [], [], seconds)[0])
 
     def answer(self) -> Any:
-        """What the tracker says."""
+        """Receive the tracker's answer."""
         try:
             return json_data.parse(receive_text(self.socket))
         except ValueError as error:
             raise ConnectionError("the tracker's answer is not JSON") from error
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.socket.close()
 
     def __enter__(self) -> Connection:

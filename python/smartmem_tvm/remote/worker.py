@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of one session: what a client may call, and TVM's loop that calls it.
+"""The process of one session: the functions that a client may call, and TVM's loop that calls them.
 
-A session gets a process of its own, so that whatever it loads, breaks or leaks ends with it.
+Each session has its own process, so that the effects of its code, crashes and leaks end with it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .processes import die_with
 
 
 def load_tvm() -> None:
-    """Import TVM as a server needs it: its runtime and the devices, without the compiler, in half the time."""
+    """Import only TVM's runtime and the devices, without the compiler, in half the time."""
     os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     import tvm  # noqa: F401
 
     import _smartmem_opencl
 
-    _smartmem_opencl.load()  # TVM has done that, where this package is installed and not only on the path
+    _smartmem_opencl.load()  # TVM loads it by itself if this package is installed, not only on the path
 
 
 def fork(conn: socket.socket, folder: Path, close: Callable[[], None]) -> int:
@@ -36,15 +36,15 @@ def fork(conn: socket.socket, folder: Path, close: Callable[[], None]) -> int:
     conn : socket
         The connection to the client, greetings exchanged.
     folder : Path
-        Where uploads go.
+        The folder for uploads.
     close : callable
-        Closes what is the server's own, in the new process.
+        Closes the server's own resources in the new process.
     """
     parent = os.getpid()
     _flush()
     child = os.fork()
     if child:
-        with contextlib.suppress(OSError):  # it has done so itself, and may even have ended
+        with contextlib.suppress(OSError):  # the child does so itself, and may already have ended
             os.setpgid(child, child)
         return child
     status = 1
@@ -62,12 +62,12 @@ def fork(conn: socket.socket, folder: Path, close: Callable[[], None]) -> int:
     finally:
         try:
             _flush()
-        finally:  # what lies behind the call of this function is the server's
+        finally:  # the code after the call of this function belongs to the server's process
             os._exit(status)
 
 
 def serve(descriptor: int, folder: Path) -> None:
-    """Serve the session behind a socket until the client closes it."""
+    """Serve the session of a socket until the client closes it."""
     import tvm_ffi
 
     from ..tune.host import run_threads
@@ -82,7 +82,7 @@ def serve(descriptor: int, folder: Path) -> None:
     }
     for name, function in functions.items():
         tvm_ffi.register_global_func(name, function, override=True)
-    # TVM takes half of them by default, and never more than it has read here at first.
+    # By default TVM uses half of the cores, and never more than the number that it reads here first.
     threads = run_threads()
     os.environ["TVM_NUM_THREADS"] = str(threads)
     tvm_ffi.get_global_func("runtime.config_threadpool")(1, threads)
@@ -90,7 +90,7 @@ def serve(descriptor: int, folder: Path) -> None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """A file of this session: what a client sends goes nowhere else."""
+    """Return the path of a file of this session; a client cannot write outside of its folder."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise ValueError(f"{name} is outside of the session's folder")
@@ -98,14 +98,14 @@ def _inside(folder: Path, name: str) -> Path:
 
 
 def _load(path: Path) -> object:
-    """A library, or an archive of objects, which is linked first if there is a linker."""
+    """Load a library, or an archive of objects, which is linked first if there is a linker."""
     import tvm
 
     return tvm.runtime.load_module(str(path))
 
 
 def _flush() -> None:
-    """Write out what both processes would write otherwise; if whoever read it is gone, nobody reads the rest either."""
+    """Flush buffered output, which both processes would write otherwise; ignore errors of a closed pipe."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

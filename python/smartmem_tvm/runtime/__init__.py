@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens while a compiled model runs."""
+"""Measure a compiled model while it runs: times of kernels and launches, the device's speed, the roofline."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a measurement on a device was made on."""
+"""Name the device and the driver that a measurement was made on."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from . import opencl
 
 
 def describe(device: tvm.runtime.Device) -> dict[str, str]:
-    """Name and driver of a GPU.
+    """Return the name and the driver of a GPU.
 
     Parameters
     ----------
     device : tvm.runtime.Device
-        One that exists.
+        A device of this machine.
 
     Returns
     -------
     dict
-        ``name``; ``driver``, its version, empty where nobody tells; ``platform``: the interface and its version.
+        ``name``; ``driver``, its version, empty if unknown; ``platform``: the interface and its version.
     """
     kind = str(device.type)
     if kind == "opencl" and tvm.get_global_func("smartmem.opencl.devices", allow_missing=True) is not None:
@@ -36,7 +36,7 @@ def describe(device: tvm.runtime.Device) -> dict[str, str]:
 
 
 def nvidia_driver() -> str:
-    """The version of NVIDIA's driver, empty where its tool ``nvidia-smi`` is missing or fails."""
+    """Return the version of NVIDIA's driver, empty if ``nvidia-smi`` is missing or fails."""
     command = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the time of one inference is shared among its kernels, and which rule made the schedule of each."""
+"""Share the time of one inference among its kernels, and report the rule that scheduled each."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from .opencl import every_launch
 
 @dataclass
 class KernelTime:
-    """Where the time of one kernel goes.
+    """The time of one kernel in one inference.
 
     Attributes
     ----------
     launches : int
-        In one inference.
     seconds : float
         All of them together, the device being idle before and after each: the median of several inferences.
     """
@@ -65,7 +64,7 @@ def kernel_times(compiled: Compiled, inputs: Sequence[np.ndarray], rounds: int =
     Parameters
     ----------
     compiled : Compiled
-        Without CUDA graphs, inside of which no kernel can be seen.
+        A model without CUDA graphs, which hide their kernels.
     inputs : sequence of numpy.ndarray
         In the order of the model's inputs.
     rounds : int
@@ -92,13 +91,13 @@ def kernel_times(compiled: Compiled, inputs: Sequence[np.ndarray], rounds: int =
 
 
 def _clock(compiled: Compiled) -> Callable[[], float]:
-    """The clock of the one thread that does all the work, if there is no other: what else is busy does not count."""
+    """Return the clock: the thread's processor time if one CPU thread does all the work, otherwise wall time."""
     alone = not is_gpu(compiled.target) and tvm.runtime.num_threads() == 1
     return time.thread_time if alone else time.perf_counter
 
 
 def schedule_report(rules: Mapping[str, dict], times: Mapping[str, KernelTime] | None = None) -> dict:
-    """Which rule made each kernel, and what the catch-all rules' kernels cost, as plain data for JSON.
+    """Report the rule and the time of each kernel, and the share of the catch-all rules, as plain data for JSON.
 
     Parameters
     ----------

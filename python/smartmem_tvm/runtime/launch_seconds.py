@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch takes by itself, timed as the kernels of a network are."""
+"""Time an empty launch in the way in which the kernels of a network are timed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..pipeline import Options
 from .kernel_times import kernel_times
 
 _ROUNDS = 20
-_SPREAD = 0.3  # seconds, as long as which another process may have the core or its other half
+_SPREAD = 0.3  # seconds: outlasts another process on the core or on its other hardware thread
 
 
 def launch_seconds(target: Target) -> float:
-    """Seconds of a kernel with nothing to do: the best of many medians, as `kernel_times` finds them."""
+    """Return the seconds of a kernel with nothing to do: the smallest of many medians of `kernel_times`."""
     x = relax.Var("x", relax.TensorType((1,), "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each launch of an inference takes on a GPU by itself, by the device's own clock."""
+"""Time each launch of an inference on a GPU by the device's own clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TimedLaunch:
     kernel : str
         The name of the kernel.
     seconds : float
-        From the end of what was before it to its own, once the device is busy: no time of the host is in it.
+        From the end of the previous launch to its own end while the device is busy, so without any time of the host.
     """
 
     kernel: str
@@ -31,7 +31,7 @@ class TimedLaunch:
 
 
 def kernel_seconds(compiled: Compiled, inputs: Sequence[np.ndarray]) -> dict[str, float]:
-    """Median seconds of the launches of each kernel, as `launch_times` finds them."""
+    """Return the median seconds of the launches of each kernel, from `launch_times`."""
     found = defaultdict(list)
     for launch in launch_times(compiled, inputs):
         found[launch.kernel].append(launch.seconds)
@@ -39,19 +39,18 @@ def kernel_seconds(compiled: Compiled, inputs: Sequence[np.ndarray]) -> dict[str
 
 
 def launch_times(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[TimedLaunch]:
-    """Time every launch of one inference on a GPU, each on the arguments that the inference brings.
+    """Time every launch of one inference on a GPU, each with the arguments of that inference.
 
     Parameters
     ----------
     compiled : Compiled
-        For a GPU, without CUDA graphs, inside of which no kernel can be seen.
+        A model for a GPU without CUDA graphs, which hide their kernels.
     inputs : sequence of numpy.ndarray
         In the order of the model's inputs.
 
     Returns
     -------
-    list of Launch
-        In their order.
+    list of TimedLaunch
     """
     vm = compiled.machine()
     clock, found = device_clock(compiled.target.kind.name), []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of a network beside the least time that the device allows them."""
+"""Compare the kernels of a network with their roofline: the least time that the device allows."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..ir.graph import read_log
 from ..ir.kernel import Opaque, parse
 from .speed import speed_of
 
-_NEAR = 2.0  # times the time from memory, up to which that explains a kernel
+_NEAR = 2.0  # a kernel within this multiple of its time from memory is explained by memory
 _OUTSIDE = "TVM's code generator or a library makes it, and no loops of it are seen"
 
 
 @dataclass(frozen=True)
 class KernelBound:
-    """The least time of one kernel.
+    """The least time of one kernel on a device.
 
     Attributes
     ----------
     work : Work or None
-        What a launch has to do; None where nobody can tell.
+        Operations and bytes of a launch; None if they cannot be derived.
     bound : Bound or None
-        The least seconds of a launch, by what they are spent on.
+        The least seconds of a launch, split into arithmetic, memory and launch.
     reason : str
-        Why there is none.
+        Why there is no bound.
     """
 
     work: Work | None = None
@@ -40,15 +40,15 @@ class KernelBound:
 
 
 def kernel_bounds(graph: tvm.IRModule, speed: Speed) -> dict[str, KernelBound]:
-    """The least time of every kernel of a network.
+    """Return the least time of every kernel of a network.
 
     Parameters
     ----------
     graph : tvm.IRModule
-        After the graph passes, as `Compiled.graph` and what `optimize` returns: what a scheduled kernel has to do is
-        no longer seen. Its log says which kernels had what they multiply rounded since (`RoundProducts`).
+        After the graph passes, like `Compiled.graph` and the result of `optimize`: the work of a kernel can no longer
+        be read once it is scheduled. Its log names the kernels whose factors were rounded afterwards (`RoundProducts`).
     speed : Speed
-        Of the device, see `runtime.speed.speed_of`.
+        The speed of the device, see `runtime.speed.speed_of`.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def _bound(func: tirx.PrimFunc, speed: Speed, factors: str | None) -> KernelBoun
 
 
 def roofline(graph: tvm.IRModule, target: Target) -> tuple[Speed | None, dict[str, KernelBound]]:
-    """The speed of a target's device, and the bounds that it sets the kernels; none where nobody knows the device."""
+    """Return the speed of a target's device and the bounds of the kernels on it; None and {} for an unknown device."""
     speed = speed_of(target)
     return speed, kernel_bounds(graph, speed) if speed is not None else {}
 
@@ -88,9 +88,9 @@ def add_bounds(report: dict, bounds: Mapping[str, KernelBound], speed: Speed | N
     dict
         The report. Each of its ``kernels`` has ``bound_seconds`` (of all its launches, or of one where they are not
         known), ``bound_by`` (``arithmetic``, ``memory`` or ``launch``), ``of_roofline`` (the bound over the time: 1 is
-        as fast as can be), ``work`` (of a launch, see `Work`), and ``off`` (a sentence: why it has no bound, or what
-        is known of why it takes more than four times its bound); None where there is none. ``slow_share``: the share
-        of the time in kernels that take more than four times their bound. ``speed``: see `Speed`.
+        the best possible), ``work`` (of a launch, see `Work`), and ``off`` (a sentence: why it has no bound, or why it
+        takes more than four times its bound if the reason is known); None where there is none. ``slow_share``: the
+        share of the time in kernels that take more than four times their bound. ``speed``: see `Speed`.
     """
     for entry in report["kernels"]:
         entry |= _beside(entry, bounds.get(entry["kernel"], KernelBound(reason=_OUTSIDE)), speed)
@@ -100,7 +100,7 @@ def add_bounds(report: dict, bounds: Mapping[str, KernelBound], speed: Speed | N
 
 
 def is_slow(entry: Mapping) -> bool:
-    """Whether a kernel of a report takes more than `FAR` times its bound."""
+    """Return whether a kernel of a report takes more than `FAR` times its bound."""
     return entry.get("of_roofline") is not None and entry["of_roofline"] < 1 / FAR
 
 
@@ -117,7 +117,7 @@ def _beside(entry: Mapping, found: KernelBound, speed: Speed | None) -> dict:
 
 
 def _why(entry: Mapping, found: KernelBound, speed: Speed) -> str | None:
-    """What explains a time of more than four bounds, if something does."""
+    """Return the sentence that explains a time of more than four bounds, None if none applies."""
     once = entry["seconds"] / entry["launches"]
     slowest = speed.moved[-1][1] if speed.moved else float("inf")
     far = replace(found.bound, memory=found.work.bytes / slowest)
@@ -130,5 +130,5 @@ def _why(entry: Mapping, found: KernelBound, speed: Speed) -> str | None:
 
 
 def slowest(kernels: Sequence[Mapping], share: float = 0.0) -> list[Mapping]:
-    """The kernels of a report that take more than four times their bound and more than a share of the time."""
+    """Return the kernels of a report that take more than four times their bound and more than a share of the time."""
     return [each for each in kernels if is_slow(each) and each["share"] > share]

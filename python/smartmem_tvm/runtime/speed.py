@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a target's device is: measured once for each number of threads and kept, or read from the tables."""
+"""The speed of a target's device: measured once for each number of threads and kept, or read from the tables."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from . import opencl, speed_cpu, speed_gpu
 from .device import describe
 
 FOLDER_VARIABLE = "SMARTMEM_SPEED_CACHE"
-"""Names the folder, ``0`` for none; without, it is one in the user's cache folder."""
+"""Environment variable with the folder of kept speeds, ``0`` for none; by default in the user's cache folder."""
 _logger = logging.getLogger(__name__)
-_FORMAT = "4"  # of what is kept, and of how it is measured
+_FORMAT = "4"  # version of the kept file and of the way of measuring
 
 
 def speed_of(target: Target, again: bool = False) -> Speed | None:
-    """How fast the device of a target is, on as many threads as TVM runs kernels on.
+    """Return the speed of a target's device, on as many threads as TVM runs kernels on.
 
-    Of a device of this machine it is measured, which takes a few seconds, and kept for the next time; of any other it
-    is what `tables.targets` has on it.
+    A device of this machine is measured, which takes a few seconds, and the result is kept for the next call. The speed
+    of any other device comes from `tables.targets`.
 
     Parameters
     ----------
     again : bool
-        Measure also what is kept.
+        Measure even if a kept result exists.
 
     Returns
     -------
     Speed or None
-        None for a device that is not here and that no table knows, and for a CPU behind OpenCL: nobody knows which of
-        its parts the driver uses.
+        None for a device that is neither here nor in a table, and for a CPU behind OpenCL: the driver does not report
+        which parts of the CPU it uses.
     """
     try:
         device = device_of(target)

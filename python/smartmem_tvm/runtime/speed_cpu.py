@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure how fast this machine's CPU is."""
+"""Measure the speed of this machine's CPU."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .launch_seconds import launch_seconds
 
 _TYPES = ("float32", "float64", "int32")
 SIZES = tuple(1 << power for power in (14, 16, 18, 20, 22, 23, 24, 25, 26, 27))
-"""Bytes that are moved, from what fits into a first cache to what fits into none."""
-_READINGS = 15  # of which the best counts: the machine may be busy, and is never faster than it is
-# Seconds over which they are spread: a short program's readings would all fall while another process has a core.
+"""Bytes moved by a bandwidth measurement, from the size of a first-level cache to beyond all caches."""
+_READINGS = 15  # the best counts: other load on the machine only makes a reading slower
+# Seconds over which they are spread: the readings of a short program could all fall while another process runs.
 _SPREAD = 0.1
 _AT_LEAST = 1 << 21  # bytes that a thread moves in one reading
-# What instructions for vectors, or tiles, do to narrower numbers: products of 16 or of 8 bits, added up in wider sums.
+# Speed relative to float32 of vector or AMX instructions that multiply 16 or 8 bits and accumulate in wider types.
 _NARROW = (
     ("float16", 2, ("avx512fp16", "fullfp16")),
     ("bfloat16", 2, ("avx512bf16", "bf16")),
@@ -32,10 +32,11 @@ _NARROW = (
 
 
 def measured(target: Target, threads: int, name: str) -> Speed:
-    """Run small programs, some seconds in all.
+    """Measure the CPU with small programs, some seconds in all.
 
-    Arithmetic and calls are of one thread, times the number of threads: on a busy machine several threads may share a
-    core for as long as they are measured, and would seem to be no faster than one. Bandwidth cannot be told so.
+    Arithmetic and calls are measured on one thread and multiplied by the number of threads: on a busy machine several
+    threads may share a core during the measurement, and would seem no faster than one. Bandwidth does not scale with
+    threads, so it is measured on all of them.
     """
     programs = {dtype: kernels.multiply_adds(1, target, dtype) for dtype in _TYPES}
     programs |= {each: kernels.function(each, target) for each in kernels.FUNCTIONS}
@@ -54,7 +55,7 @@ def measured(target: Target, threads: int, name: str) -> Speed:
 
 
 class _Bench:
-    """Programs, and what they run on."""
+    """Compiled programs and the device that they run on."""
 
     def __init__(self, code: tvm.runtime.Executable, target: Target, threads: int):
         self.code, self.target, self.threads, self.device = code, target, threads, tvm.cpu()
@@ -63,7 +64,7 @@ class _Bench:
         self.arrays = [tvm.runtime.tensor(np.ones(floats, "float32")) for _ in range(2)]
 
     def best(self, program: str, *arguments) -> float:
-        """The least seconds of a run."""
+        """Return the least seconds of a run."""
         evaluator = self.code.mod.time_evaluator(program, self.device, number=1, repeat=_READINGS)
         end = time.perf_counter() + _SPREAD
         best = min(evaluator(*arguments).results)
@@ -72,20 +73,20 @@ class _Bench:
         return max(best, 1e-9)
 
     def multiply_adds(self, dtype: str) -> float:
-        """Multiply-adds per second of all threads, of which each is as fast as one alone."""
+        """Return the multiply-adds per second of all threads, taken as those of one thread times their number."""
         sums = kernels.accumulators(self.target) * 32 // int(dtype[-2:])
         arrays = np.ones(2, dtype), np.zeros((1, sums), dtype)
         seconds = self.best(dtype, *map(tvm.runtime.tensor, arrays))
         return self.threads * sums * kernels.STEPS / seconds
 
     def calls(self, name: str) -> float:
-        """Calls per second of all threads, of which each is as fast as one alone."""
+        """Return the calls per second of all threads, taken as those of one thread times their number."""
         x, y = np.linspace(0.1, 2, kernels.VALUES + kernels.ROUNDS), np.zeros(kernels.VALUES)
         seconds = self.best(name, *(tvm.runtime.tensor(each.astype("float32")) for each in (x, y)))
         return self.threads * kernels.VALUES * kernels.ROUNDS / seconds
 
     def moved(self, program: str) -> dict[int, float]:
-        """Bytes that are touched -> bytes per second; of copies half are read and half are written."""
+        """Return bytes touched -> bytes per second; half of a copy's bytes are read, half are written."""
         return {size: self._moved(program, size) for size in SIZES}
 
     def _moved(self, program: str, size: int) -> float:

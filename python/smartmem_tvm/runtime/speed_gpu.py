@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure how fast a GPU of this machine is, with kernels that keep one part of it busy."""
+"""Measure the speed of a GPU of this machine with kernels that each load one part of it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ..schedule.gpu.launch import launch, registers
 from ..target import Limits, is_cuda, target_row
 from .launch_seconds import launch_seconds
 
-GROUP = 128  # threads of a work-group
-SUMS = 8  # of a thread, so that none waits for the one before it
+GROUP = 128  # threads of a thread block
+SUMS = 8  # independent sums of a thread: they hide the latency of a multiply-add
 FUNCTIONS = ("exp", "erf", "tanh", "sigmoid", "log", "sqrt", "rsqrt", "pow", "sin", "cos")
 SIZES = tuple(1 << power for power in (20, 22, 24, 25, 26, 27))
-"""Bytes that are moved."""
-_AT_LEAST = 1e-3  # seconds of a launch: beside them nothing else counts
-_READINGS = 5  # of which the best counts
-# Half precision in units for matrices, against single precision without: of compute capability 7 and 7.5, and from 8 on
+"""Bytes moved by a bandwidth measurement."""
+_AT_LEAST = 1e-3  # seconds of a launch: its overhead is negligible beside them
+_READINGS = 5  # the best counts
+# Half precision on tensor cores relative to single precision without them: compute capability 7 and 7.5, and from 8 on
 # (NVIDIA's whitepapers of V100, A100 and H100).
 _MATRIX = ((8.0, 16), (7.0, 8))
 
 
 def measured(target: Target, device: tvm.runtime.Device, name: str) -> Speed:
-    """Run small kernels, some seconds in all."""
+    """Measure the GPU with small kernels, some seconds in all."""
     groups = 8 * Limits.of(target).processors
     functions = {each: _arithmetic(groups, each) for each in FUNCTIONS}
     kernels = {"float32": _arithmetic(groups), "loads": _loads(groups), "copies": _copies(groups), **functions}
@@ -45,7 +45,7 @@ def measured(target: Target, device: tvm.runtime.Device, name: str) -> Speed:
 
 
 def _half(target: Target) -> float:
-    """How many times as fast as single precision half precision is at best."""
+    """Return the peak of half precision relative to single precision."""
     if is_cuda(target):
         arch = str(target.attrs.get("arch") or "sm_0").removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
         return next((times for least, times in _MATRIX if int(arch) >= 10 * least), 2)
@@ -54,7 +54,7 @@ def _half(target: Target) -> float:
 
 
 class _Bench:
-    """Kernels, and what they run on."""
+    """Compiled kernels and the device that they run on."""
 
     def __init__(self, code: tvm.runtime.Module, target: Target, device: tvm.runtime.Device, groups: int):
         self.code, self.device, self.threads = code, device, groups * GROUP
@@ -64,19 +64,19 @@ class _Bench:
         self.arrays = [tvm.runtime.tensor(np.ones(floats, "float32"), device) for _ in range(2)]
 
     def arithmetic(self, name: str) -> float:
-        """Multiply-adds per second, or calls."""
+        """Return the multiply-adds per second, or the calls of a function per second."""
         steps, seconds = self._long_enough(lambda steps: (self.operands, self.arrays[0], steps), name)
         return self.threads * SUMS * steps / seconds
 
     def moved(self, name: str, size: int) -> float:
-        """Bytes per second of threads that go through `size` bytes again and again."""
+        """Return the bytes per second of threads that stream through `size` bytes repeatedly."""
         sides = 2 if name == "copies" else 1
         turns = max(1, size // (4 * sides * self.threads))
         rounds, seconds = self._long_enough(lambda rounds: (*self.arrays, turns, rounds), name)
         return 4 * sides * self.threads * turns * rounds / seconds
 
     def _long_enough(self, arguments: Callable[[int], Sequence], name: str) -> tuple[int, float]:
-        """How often something was done, and the best time that took."""
+        """Return the number of repetitions that takes at least `_AT_LEAST` seconds, and its best time in seconds."""
         times, function = 1, self.code[name]
 
         def once(times: int) -> float:
@@ -117,12 +117,12 @@ def _call(function: str) -> Callable:
         return lambda x: x
     if function == "pow":
         return lambda x: tirx.power(x, tirx.const(0.7, "float32"))
-    # What the next step starts from stays where no function overflows, or is infinite.
+    # The clamp keeps the input of the next step where no function overflows.
     return lambda x: tirx.min(getattr(tirx, function)(x), tirx.const(1.0, "float32"))
 
 
 def _loads(groups: int) -> tirx.PrimFunc:
-    """``(x (n,), y (n,), turns, rounds)``: the threads of a group add up their neighbours in its stretch."""
+    """``(x (n,), y (n,), turns, rounds)``: the threads of a block add up the values of their block's range."""
 
     def task(x, y, first, thread, turns, rounds):
         total = registers(1, "float32", "total")
@@ -138,7 +138,7 @@ def _loads(groups: int) -> tirx.PrimFunc:
 
 
 def _copies(groups: int) -> tirx.PrimFunc:
-    """The same, of threads that write what they read and add a number to it."""
+    """Like `_loads`, but each thread writes back what it read plus a number."""
 
     def task(x, y, first, thread, turns, rounds):
         def once(n):

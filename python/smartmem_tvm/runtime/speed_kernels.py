@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small programs for a CPU that keep one part of it busy: multiply-adds, functions, loads, stores."""
+"""Small programs for a CPU that each load one part of it: multiply-adds, functions, loads, stores."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..schedule.cpu.params import CpuParams
 from ..transform.vectorize_math import VectorizeMath
 
 STEPS = 20_000
-"""Of a loop of multiply-adds."""
+"""Iterations of a loop of multiply-adds."""
 OPERANDS = 2  # registers that hold the factor and the summand
 VALUES = 1024
-"""Of which functions are worked out, which stay in the first cache."""
+"""Inputs of a function's measurement; they stay in the first-level cache."""
 ROUNDS = 16
-STREAMS = 8  # vectors at a time
+STREAMS = 8  # vectors of a chunk
 _ATTRS = {"tirx.noalias": True, "s_tir": True, "tirx.is_scheduled": True}
 
 
 def accumulators(target: Target) -> int:
-    """Numbers of float32 in the registers that are left for sums."""
+    """Return the float32 values that fit in the registers left for accumulators."""
     params = CpuParams.of(target)
     return (params.registers - OPERANDS) * params.lanes
 
 
 def multiply_adds(threads: int, target: Target, dtype: str = "float32", steps: int = STEPS) -> tirx.PrimFunc:
-    """``(operands (2,), result (threads, n))``: so many multiply-adds on each of the `n` sums that registers hold."""
+    """``(operands (2,), result (threads, n))``: `steps` multiply-adds on each of `n` accumulators."""
     params = CpuParams.of(target)
     lanes = params.lanes * 32 // int("".join(filter(str.isdigit, dtype)))
     vectors = params.registers - OPERANDS
@@ -73,7 +73,7 @@ _CALLS: dict[str, Callable] = {
     "pow": lambda x: tirx.power(x, tirx.const(1.7, "float32")),
 }
 FUNCTIONS = ("exp", "erf", "tanh", "sigmoid", "log", "sqrt", "rsqrt", "pow", "sin", "cos")
-"""Whose speed is measured; any other is taken to be no slower than the shortest polynomials."""
+"""Functions whose speed is measured; any other is assumed to be no slower than the shortest polynomials."""
 
 
 def loads(threads: int, target: Target) -> tirx.PrimFunc:
@@ -97,12 +97,12 @@ def loads(threads: int, target: Target) -> tirx.PrimFunc:
 
 
 def copies(threads: int, target: Target) -> tirx.PrimFunc:
-    """The same, of threads that write what they read and add a number to it, which no call of the C library does."""
+    """Like `loads`, but each thread writes back what it read plus a number, so that it cannot become a ``memcpy``."""
     return _stores(threads, target, lambda x, at: x[at] + tirx.const(1, "float32"))
 
 
 def stores(threads: int, target: Target) -> tirx.PrimFunc:
-    """The same, of threads that write only."""
+    """Like `copies`, but each thread only writes."""
     return _stores(threads, target, lambda x, _: x[index(0)])
 
 

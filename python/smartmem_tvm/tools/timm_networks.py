@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of ``models/`` that torch runs beside their ONNX file: timm's, and some that the repository defines."""
+"""Networks of ``models/`` that torch runs besides their ONNX file: timm's, and some that the repository defines."""
 
 from pathlib import Path
 from types import ModuleType
@@ -18,36 +18,36 @@ NAMES = {
 
 
 DEFINED_HERE = ("autoformer_s", "biformer_s", "cswin_s")
-"""Those of ``scripts/models/`` whose ONNX file has all weights; of the others the exporter has merged some."""
+"""Networks of ``scripts/models/`` whose ONNX file has all weights; for the others the exporter merged some."""
 
 
 def definition(path: Path) -> Path:
-    """Where the torch network of a file in ``models/`` is defined if it is one of `DEFINED_HERE`."""
+    """Return the path of the torch definition of a file in ``models/`` that is one of `DEFINED_HERE`."""
     return path.resolve().parent.parent / "scripts" / "models" / f"{path.stem}.py"
 
 
 def has_definition(path: Path) -> bool:
-    """Whether the torch network of a model file is known."""
+    """Whether the torch network of a model file is available."""
     return path.stem in NAMES or (path.stem in DEFINED_HERE and definition(path).is_file())
 
 
 def import_timm() -> ModuleType:
-    """Import timm, even if its torchvision was built for another torch.
+    """Import timm even if its torchvision was built for another torch.
 
-    The library of a CUDA build does not load beside a torch for the CPU. timm wants nothing but its Python code, which
-    only needs to find the operators of the library declared.
+    The library of a CUDA build does not load with a torch for the CPU. timm only uses torchvision's Python code, which
+    only needs declarations of the library's operators.
 
     Raises
     ------
     ImportError
-        If there is no timm.
+        If timm is not installed.
     """
     try:
         import timm
     except RuntimeError:
         import torch
 
-        import_timm.library = torch.library.Library("torchvision", "FRAGMENT")  # declarations die with this object
+        import_timm.library = torch.library.Library("torchvision", "FRAGMENT")  # keeps its declarations alive
         for name in ("nms", "qnms"):
             import_timm.library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         import timm

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``torch.compile(model, backend="smartmem")``: graphs of torch compiled by this package, the others left to torch.
+"""``torch.compile(model, backend="smartmem")``: compile graphs of torch with this package, and leave others to torch.
 
 torch finds `smartmem` by the entry point ``torch_dynamo_backends`` of setup.py. Importing this module imports neither
-torch nor TVM; `smartmem` is called by torch, and imports TVM then.
+torch nor TVM; torch calls `smartmem`, which then imports TVM.
 
 The modules::
 
-    counts    what became of the graphs, and how often they were called
+    counts    numbers of compiled graphs, graphs left to torch, and calls
     request   the options of ``torch.compile``
-    refusals  what a graph is left to torch for
-    memory    what was refused before, in this process
+    refusals  reasons to leave a graph to torch
+    memory    earlier refusals of this process
     program   a graph of torch -> a program that `smartmem_tvm.from_torch` takes, weights inside or as inputs
-    snapshot  whether weights are still those that were compiled in
+    snapshot  detects changes of weights that were compiled in
     kernels   a compiled program, called with tensors of torch that share their memory with TVM
-    graph     one graph: kernels for each shape, again after its weights have changed, or torch
+    graph     one graph: kernels for each shape, compiled again after changes of weights, or torch
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["Counts", "counts", "reset_counts", "smartmem"]
 
 
 def smartmem(graph: torch.fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Callable:
-    """Compile a graph that ``torch.compile`` has captured; what torch calls as ``backend="smartmem"``.
+    """Compile a graph that ``torch.compile`` has captured; torch calls this as ``backend="smartmem"``.
 
     Parameters
     ----------
     graph : torch.fx.GraphModule
-        As torch captures it: its inputs are tensors and sizes, weights among them.
+        The captured graph: its inputs are tensors, weights included, and sizes.
     inputs : sequence
-        What it is about to be called with.
+        The inputs of its first call.
     **given
         ``options`` of ``torch.compile``: ``target``, ``freeze`` and the fields of `smartmem_tvm.Options`, see
         `request.Request`.
@@ -46,13 +46,13 @@ def smartmem(graph: torch.fx.GraphModule, inputs: Sequence[Any], **given: Any) -
     Returns
     -------
     callable
-        Takes what the graph takes and returns what it returns. A graph that cannot be compiled runs as torch runs it;
-        `counts` says how many and why.
+        A function with the graph's inputs and results. A graph that cannot be compiled runs in torch; `counts` has
+        the number of these and the reasons.
 
     Raises
     ------
     UserError
-        If torch is not installed, an option does not exist, or this machine has no such device.
+        If torch is not installed, an option does not exist, or this machine lacks the device.
     """
     try:
         import torch  # noqa: F401

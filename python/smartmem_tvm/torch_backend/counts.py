@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of the graphs of ``torch.compile``, in this process: compiled here or left to torch, and why."""
+"""Count the graphs of ``torch.compile`` in this process: compiled here, or left to torch with the reason."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _logger = logging.getLogger(__package__)
 
 @dataclass(frozen=True)
 class Counts:
-    """What happened since the start of the process or `reset_counts`.
+    """Numbers of events since the start of the process or `reset_counts`.
 
     Attributes
     ----------
     compiled : int
-        Compilations: one for each graph, shape and, where weights are compiled in, change of weights.
+        Compilations: one for each graph, shape and, if weights are compiled in, change of weights.
     recompiled : int
-        Those of them that came of changed weights.
+        Compilations caused by changed weights.
     eager : int
         Graphs, or some shapes of one, that were left to torch.
     calls, eager_calls : int
-        Calls of kernels of this package, and calls of what was left to torch.
+        Calls of kernels of this package, and calls of graphs left to torch.
     reasons : dict
-        Why graphs were left to torch -> how many, the most frequent first.
+        Reason why graphs were left to torch -> their number, the most frequent first.
     graph_breaks : dict
-        Why torch split a function into several graphs, with Python in between -> how often: torch's own count, for all
-        backends, until ``torch._dynamo.utils.counters.clear()``.
+        Reason why torch split a function into several graphs, with Python in between -> number: torch's own count, for
+        all backends, until ``torch._dynamo.utils.counters.clear()``.
     """
 
     compiled: int = 0
@@ -54,7 +54,7 @@ def count(event: str) -> None:
 
 
 def left_to_torch(reason: str) -> None:
-    """Count a graph that is left to torch; the first one of the process, or since `reset_counts`, is a warning."""
+    """Count a graph that is left to torch; warn about the first one of the process or since `reset_counts`."""
     reason = " ".join(reason.split()).rstrip(".")
     with _lock:
         first = not _events["eager"]
@@ -69,20 +69,20 @@ def left_to_torch(reason: str) -> None:
 
 
 def counts() -> Counts:
-    """What happened so far, see `Counts`."""
+    """Return the numbers so far, see `Counts`."""
     with _lock:
         return Counts(**_events, reasons=dict(_reasons.most_common()), graph_breaks=_graph_breaks())
 
 
 def reset_counts() -> None:
-    """Count from zero on; torch's count of graph breaks is left alone."""
+    """Reset all numbers to zero, except torch's count of graph breaks."""
     with _lock:
         _events.clear()
         _reasons.clear()
 
 
 def _graph_breaks() -> dict[str, int]:
-    utils = sys.modules.get("torch._dynamo.utils")  # without it nothing was compiled
+    utils = sys.modules.get("torch._dynamo.utils")  # not imported: nothing was compiled
     breaks = utils.counters["graph_break"] if utils is not None else {}
     return {_first_line(reason): times for reason, times in breaks.items()}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One graph of ``torch.compile``: kernels for each shape it is called with, or torch."""
+"""Run one graph of ``torch.compile``: with kernels for each shape of its inputs, or by torch."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .request import Request
 from .snapshot import Snapshot
 
 _logger = logging.getLogger(__package__)
-MOST_SHAPES = 8  # of one graph, as torch compiles a function at most so often (torch._dynamo.config.recompile_limit)
-MOST_CHANGES = 2  # of weights: afterwards they are inputs, so that a loop of training and validation compiles no more
+MOST_SHAPES = 8  # of one graph, as many as torch's own limit for a function (torch._dynamo.config.recompile_limit)
+MOST_CHANGES = 2  # of weights: afterwards they become inputs, so that a loop of training and validation stops compiling
 
-# While any thread exports a program, torch notes in a variable that all threads share what every compiled function is
-# called, and fails where two threads do; functions of this name it leaves out.
+# While any thread exports a program, torch records the name of every called compiled function in a variable that all
+# threads share, and fails if two threads do so; it skips functions of this name.
 _UNNOTED = "__torch_dispatch__"
 
 
 def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
-    """What `torch_backend.smartmem` returns."""
+    """Return the callable for `torch_backend.smartmem`."""
     given, inputs = inputs, [_as_number(each) for each in inputs]
     reason = training(graph) or strange_tensors(inputs)
     if reason is not None:
         return _left(graph, reason)
-    # What is wrong with the options is an error, and no reason to let torch run the graph.
+    # Wrong options are an error, not a reason to let torch run the graph.
     request.target_for(_device(inputs).type)
     made = Graph(graph, request, inputs, _weights(graph, inputs) if request.freeze else ())
     try:
@@ -48,9 +48,9 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: R
 
 
 def _made_functional(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
-    """By torch: the graph inside returns what is written and what views are of, and torch writes and makes views.
+    """Functionalize a graph by torch: the inner graph returns written values and bases of views; torch applies them.
 
-    Weights are inputs of that graph, for torch does not say which of them are.
+    Weights are inputs of the inner graph, since torch does not report which inputs are weights.
     """
 
     def compiler(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable:
@@ -60,16 +60,16 @@ def _made_functional(graph: torch.fx.GraphModule, inputs: Sequence[Any], request
 
 
 class Graph:
-    """A graph with kernels for each of the shapes and numbers that it was called with.
+    """A graph with kernels for each combination of shapes and numbers of its calls.
 
     Parameters
     ----------
     inputs : sequence
-        Such as it is called with.
+        Inputs of a call.
     weights : collection of int
-        Places of those inputs that are to be compiled in.
+        Positions of the inputs that are compiled in.
     functional : bool
-        The graph neither writes into its inputs nor returns views.
+        Whether the graph neither writes into its inputs nor returns views.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Graph:
         self.__name__ = _UNNOTED
 
     def __call__(self, *inputs: Any) -> Sequence:
-        """Run on the inputs, with kernels where there are some."""
+        """Run on the inputs, with kernels if there are any."""
         kernels = self.prepare(inputs)
         count("calls" if kernels else "eager_calls")
         return kernels(inputs) if kernels else self._graph(*inputs)
 
     def prepare(self, inputs: Sequence[Any]) -> Kernels | None:
-        """The kernels for such inputs, compiled if there are none yet; None: torch is to run the graph."""
-        # Sizes that may change are inputs of their own; torch guards all other properties of tensors.
+        """Return the kernels for inputs, compiled at the first call; None if torch has to run the graph."""
+        # Variable sizes are separate inputs; torch guards all other properties of tensors.
         key = tuple(inputs[at] for at in self._numbers)
         with self._lock:
             if key not in self._made:
@@ -117,7 +117,7 @@ class Graph:
         return [*(inputs[at] for at in self._weights), *self._own]
 
     def _again(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot] | None:
-        """With weights that have changed, for whatever shape."""
+        """Compile again with changed weights; drop the kernels of all shapes."""
         self._made = {key: made for key, made in self._made.items() if made is None}
         self._changes += 1
         if self._changes > MOST_CHANGES:
@@ -138,7 +138,7 @@ class Graph:
                 self._functional = True
                 count("compiled")
                 return made
-            except Exception as error:  # whatever torch's exporter, TVM or this package have against it
+            except Exception as error:  # torch's exporter, TVM and this package raise many types
                 refusal = _as_refusal(error)
                 _logger.debug("why a graph is left to torch", exc_info=True)
             remember(signature, refusal)
@@ -149,7 +149,7 @@ class Graph:
 
     @one_at_a_time
     def _compiled(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot]:
-        snapshot = Snapshot(self._watched(inputs))  # before numbers are read: a write from now on is a change
+        snapshot = Snapshot(self._watched(inputs))  # before weights are read: any later write counts as a change
         program = read_program(self._graph, inputs, self._weights)
         check_program(program.exported)
         return Kernels(program, self._request, _device(inputs)), snapshot
@@ -173,7 +173,7 @@ def _left(graph: torch.fx.GraphModule, reason: str) -> Callable:
 
 
 def _weights(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[int]:
-    """Places of inputs that are parameters and buffers of modules, of which torch can tell whether they change."""
+    """Return the positions of parameters and buffers of modules, whose changes torch can detect."""
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
     kept = ((node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type") for node in nodes)
     return [
@@ -184,12 +184,12 @@ def _weights(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[int]:
 
 
 def _device(inputs: Sequence[Any]) -> torch.device:
-    """Of all tensors, see `refusals.strange_tensors`."""
+    """Return the device of all tensors, see `refusals.strange_tensors`."""
     return next(each.device for each in inputs if isinstance(each, torch.Tensor))
 
 
 def _as_number(value: Any) -> Any:
-    """A size that may change as the number that it is in the first call."""
+    """Return a variable size as its number in the first call."""
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return value.node.hint
     return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled program that takes and returns tensors of torch."""
+"""Call a compiled program with tensors of torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .program import Program, outside_of_torch_compile
 from .refusals import Refusal
 from .request import Request
 
-_ALIGNMENT = 64  # of the memory that TVM's kernels take; torch's allocators give that, views begin anywhere
+_ALIGNMENT = 64  # bytes, as TVM's kernels require; torch's allocators comply, but views may begin anywhere
 
 
 class Kernels:
@@ -31,14 +31,14 @@ class Kernels:
     Parameters
     ----------
     program : Program
-        Which `refusals.check_program` has nothing against.
+        A program that passes `refusals.check_program`.
     device : torch.device
-        That its tensors are on.
+        The device of its tensors.
 
     Raises
     ------
     Refusal, UserError
-        If it cannot be compiled, or what is compiled takes or returns something else.
+        If it cannot be compiled, or the compiled function takes or returns other types.
     """
 
     def __init__(self, program: Program, request: Request, device: torch.device):
@@ -52,13 +52,13 @@ class Kernels:
         self._copied = not_of_their_own(compiled.graph[MAIN])
         self._lock = Lock()  # a virtual machine runs one call at a time
         self._stream: Callable = tvm_ffi.use_torch_stream if device.type == "cuda" else nullcontext
-        shared = device_kind(target) == device.type  # one memory for both
+        shared = device_kind(target) == device.type  # torch and TVM share the memory
         self._machine = compiled.machine(device_of(target, device.index or 0) if shared else None)
         self._run = self._machine[MAIN]
         self._read, self._write = (_shared, _shared_back) if shared else (self._moved, _moved_back)
 
     def __call__(self, inputs: Sequence[Any]) -> list:
-        """Run on the inputs of the graph; returns its results."""
+        """Run on the inputs of the graph and return its results."""
         tensors = [self._read(inputs[at]) for at in self._inputs]
         with self._lock, self._stream():
             found = self._run(*tensors)
@@ -71,7 +71,7 @@ class Kernels:
 
 
 def _shared(tensor: torch.Tensor) -> tvm.runtime.Tensor:
-    """The same memory, or a copy where kernels could not read it."""
+    """Return a TVM tensor on the same memory, or on a copy if kernels cannot read the original."""
     tensor = tensor.detach().resolve_neg().contiguous()
     return tvm.runtime.from_dlpack(tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone())
 
@@ -86,7 +86,7 @@ def _moved_back(tensor: tvm.runtime.Tensor, copied: bool) -> torch.Tensor:
 
 
 def _require_same_types(compiled: Compiled, program: Program) -> None:
-    """Names and narrow types are lost on the way through ONNX, and an exporter may drop inputs."""
+    """Refuse other types than the program's: ONNX may lose narrow types, and an exporter may drop inputs."""
     taken = [param.kind for param in compiled.functions[MAIN]]
     given = [node.meta["val"] for node in program.exported.graph.nodes if node.name in _user_inputs(program)]
     if [*map(_kind, taken)] != [*map(_type, given)]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has been refused in this process, so that the same graph is not exported and refused again."""
+"""Remember the refusals of this process, so that the same graph is not exported and refused again."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch.fx.node import map_aggregate
 from .refusals import Refusal
 from .request import Request
 
-MOST = 4096  # refusals that are kept, of some hundred bytes each
+MOST = 4096  # refusals kept, of some hundred bytes each
 
 _refused: dict[str, Refusal] = {}
 _lock = Lock()
 
 
 def recall(signature: str) -> Refusal | None:
-    """Why a graph was refused before, None if it was not."""
+    """Return the earlier refusal of a graph, None if there is none."""
     return _refused.get(signature)
 
 
 def remember(signature: str, refusal: Refusal) -> None:
-    """Keep why a graph is refused; the oldest refusal is forgotten where there are too many."""
+    """Keep a refusal; drop the oldest if there are too many."""
     with _lock:
         if len(_refused) >= MOST:
             del _refused[next(iter(_refused))]
@@ -42,7 +42,7 @@ def forget() -> None:
 def signature_of(
     graph: torch.fx.GraphModule, inputs: Sequence[Any], weights: Collection[int], functional: bool, request: Request
 ) -> str:
-    """What tells graphs apart, as far as a refusal goes: operators, sizes, types and options; no names, no numbers."""
+    """Return a hash of the facts that decide on a refusal: operators, sizes, types, options; not names or values."""
     stated = [_of_value(each) for each in inputs], sorted(weights), functional, str(request)
     return hashlib.sha256(repr((_of_graph(graph), *stated)).encode()).hexdigest()
 
@@ -65,7 +65,7 @@ def _of_graph(graph: torch.fx.GraphModule) -> list:
 
 
 class _Number(int):
-    """A node by its place in the graph; it does not read as the number."""
+    """A node as its position in the graph; its text differs from that of an integer."""
 
     def __repr__(self) -> str:
         return f"%{int(self)}"

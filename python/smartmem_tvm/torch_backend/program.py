@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph of ``torch.compile`` as a program of ``torch.export``: sizes are numbers, weights are inside or inputs."""
+"""Convert a graph of ``torch.compile`` to a program of ``torch.export`` with fixed sizes; weights inside or inputs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Program:
     Attributes
     ----------
     exported : torch.export.ExportedProgram
-        Takes the tensors at `inputs`, returns those of the graph's results that are tensors.
+        Takes the tensors at `inputs`, and returns the graph's results that are tensors.
     inputs : tuple of int
-        Places among the graph's inputs; the others are sizes and weights, and are inside.
+        Positions among the graph's inputs; the others are sizes and weights, and are constants of the program.
     results : tuple
-        Of each result of the graph the number that it is with these sizes, or None: the next tensor.
+        For each result of the graph, its number with these sizes, or None for the next tensor.
     """
 
     exported: torch.export.ExportedProgram
@@ -33,11 +33,11 @@ class Program:
 
 
 class _Fixed(torch.nn.Module):
-    """The graph with some inputs given: what is left takes tensors and returns tensors."""
+    """The graph with some inputs fixed: takes tensors and returns tensors."""
 
     def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], frozen: Collection[int], remember: Callable):
         super().__init__()
-        self.captured = graph  # a program has a `graph` of its own
+        self.captured = graph  # not `graph`: a program has an attribute of that name
         self.places = tuple(at for at, each in enumerate(inputs) if isinstance(each, torch.Tensor) and at not in frozen)
         self.rest = {at: each for at, each in enumerate(inputs) if not isinstance(each, torch.Tensor)}
         self.count, self.frozen = len(inputs), tuple(frozen)
@@ -46,23 +46,23 @@ class _Fixed(torch.nn.Module):
             self.register_buffer(f"weight_{at}", inputs[at].detach())
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The results that are tensors."""
+        """Return the results that are tensors."""
         given = {**self.rest, **dict(zip(self.places, tensors, strict=True))}
         given |= {at: getattr(self, f"weight_{at}") for at in self.frozen}
         results = self.captured(*(given[at] for at in range(self.count)))
-        self.remember(results)  # no attribute: the exporter puts those back
+        self.remember(results)  # not as an attribute: the exporter restores those
         return tuple(each for each in results if isinstance(each, torch.Tensor))
 
 
 def read_program(graph: torch.fx.GraphModule, inputs: Sequence[Any], frozen: Collection[int]) -> Program:
-    """Export a graph.
+    """Export a graph of torch.
 
     Parameters
     ----------
     inputs : sequence
-        Tensors and numbers to call it with.
+        Tensors and numbers of a call.
     frozen : collection of int
-        Places of the inputs that become constants of the program.
+        Positions of the inputs that become constants of the program.
     """
     traced: list[Sequence] = []
     fixed = _Fixed(graph, inputs, frozen, traced.append).eval()
@@ -73,7 +73,7 @@ def read_program(graph: torch.fx.GraphModule, inputs: Sequence[Any], frozen: Col
 
 
 def outside_of_torch_compile() -> ExitStack:
-    """What torch is told by its caller is left behind: that it compiles, modes, that it keeps no versions."""
+    """Leave the caller's state of torch: an active compilation, modes, and inference mode, which keeps no versions."""
     stack = ExitStack()
     for context in (_disable_current_modes(), tracing(None), torch.inference_mode(False), torch.no_grad()):
         stack.enter_context(context)

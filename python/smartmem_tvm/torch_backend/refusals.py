@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a graph of torch is left to torch for: each function gives the reason, or None."""
+"""Reasons to leave a graph to torch: each function returns the reason or None, or raises."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Refusal(Exception):
 
 
 class NotFunctional(Refusal):
-    """It writes into its inputs, or its results share memory: torch can make a graph of it that does not."""
+    """The graph writes into its inputs, or its results share memory: torch can functionalize it."""
 
 
 def training(graph: torch.fx.GraphModule) -> str | None:
-    """Whether torch will ask for derivatives."""
+    """Return a refusal if torch may need gradients."""
     if any(each.requires_grad for each in _example_results(graph)):
         return (
             "its results need gradients, and kernels here have none: call the model in torch.inference_mode(), or "
@@ -31,7 +31,7 @@ def training(graph: torch.fx.GraphModule) -> str | None:
 
 
 def strange_tensors(inputs: Sequence[Any]) -> str | None:
-    """Whether inputs are other things than numbers and plain tensors of one device."""
+    """Return a refusal if inputs are anything other than numbers and plain tensors of one device."""
     tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
     if not tensors:
         return "it takes no tensors"
@@ -47,7 +47,7 @@ def strange_tensors(inputs: Sequence[Any]) -> str | None:
 
 
 def check_program(program: torch.export.ExportedProgram) -> None:
-    """Refuse what kernels would compute wrongly or not at all.
+    """Refuse programs that kernels would compute wrongly or not at all.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def _results(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
 
 
 def _example_results(graph: torch.fx.GraphModule) -> list[torch.Tensor]:
-    """The results that torch has computed without numbers while it captured a graph."""
+    """Return the results that torch computed without data while it captured a graph."""
     (output,) = (node for node in graph.graph.nodes if node.op == "output")
     values = [node.meta.get("example_value") for node in output.args[0] if isinstance(node, torch.fx.Node)]
     return [each for each in values if isinstance(each, torch.Tensor)]
@@ -94,7 +94,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether some number is in both: the parts of a tensor that was split have a storage in common, and no number."""
+    """Whether two tensors share an element: the parts of a split tensor share a storage, but no element."""
     if _storage(one) != _storage(other) or one.dtype != other.dtype:
         return _storage(one) == _storage(other)
     marks = torch.zeros(one.untyped_storage().nbytes() // one.itemsize, dtype=torch.bool)

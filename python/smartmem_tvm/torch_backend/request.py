@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``torch.compile(model, backend="smartmem", options={...})``."""
+"""Read the options of ``torch.compile(model, backend="smartmem", options={...})``."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..options import Options
 from ..pipeline import require_precision
 from ..target import device_of, parse_target
 
-_TARGETS = {"cpu": "cpu", "cuda": "cuda"}  # the kind of torch's device -> what kernels are compiled for by default
+_TARGETS = {"cpu": "cpu", "cuda": "cuda"}  # kind of torch's device -> default target
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user of ``torch.compile`` asks for.
+    """The options that a user of ``torch.compile`` gives.
 
     Attributes
     ----------
     target : tvm.target.Target or None
-        A device of this machine; None: the one that a graph's inputs are on.
+        A device of this machine; None: the device of a graph's inputs.
     freeze : bool
-        Weights are compiled in, arranged as kernels want them; otherwise they are inputs, read where torch has them.
+        Whether weights are compiled in, packed for the kernels; otherwise they are inputs in torch's memory.
     options : Options
-        As for `smartmem_tvm.compile`.
+        The options of `smartmem_tvm.compile`.
     """
 
     target: tvm.target.Target | None = None
@@ -36,12 +36,12 @@ class Request:
     options: Options = field(default_factory=Options)
 
     def target_for(self, device: str) -> tvm.target.Target | None:
-        """The target for tensors on a kind of torch's devices; None if nothing is compiled for those.
+        """Return the target for tensors on a kind of torch's devices; None if those are not supported.
 
         Raises
         ------
         UserError
-            If the target does not compute in the precision that is asked for.
+            If the target does not support the chosen precision.
         """
         target = self.target
         if target is None and device in _TARGETS:
@@ -52,12 +52,12 @@ class Request:
 
 
 def read_request(options: Mapping[str, Any] | None = None, **others: Any) -> Request:
-    """Read what ``torch.compile`` passes on to a backend.
+    """Read the arguments that ``torch.compile`` passes to a backend.
 
     Raises
     ------
     UserError
-        If there is no such option, a value is of no use, or this machine has no such device.
+        If an option is unknown, a value is invalid, or this machine lacks the device.
     """
     for name in others:
         raise UserError(f"torch.compile's '{name}' is not for backend 'smartmem': leave it out, and use options.")
@@ -77,5 +77,5 @@ def _target(given: tvm.target.Target | str) -> tvm.target.Target:
             f"option 'target' of backend 'smartmem' is a name as of --target, not {type(given).__name__}: use 'cpu'."
         )
     target = parse_target(given) if isinstance(given, str) else given
-    device_of(target)  # says so if this machine has none
+    device_of(target)  # raises if this machine has none
     return target

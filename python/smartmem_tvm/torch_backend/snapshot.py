@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether weights are still those that were compiled in."""
+"""Detect changes of weights that were compiled in."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 class Snapshot:
-    """What is remembered of tensors to tell whether they have changed, at the cost of a look at each.
+    """A record of tensors that detects later changes by one cheap check of each.
 
-    torch counts the writes into a tensor (``_version``). It does not count those through another tensor of the same
-    memory that it does not know to be one: ``tensor.data``, an array of numpy. Of each tensor on a CPU one number is
-    therefore compared too: such writes are nearly always of whole tensors, and of many.
+    torch counts the writes into a tensor (``_version``), but not those through an alias that it does not track:
+    ``tensor.data`` or an array of numpy. One number of each tensor on a CPU is therefore compared, too: writes through
+    an alias nearly always change whole tensors, and many of them.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
         self._seen = [(weakref.ref(each), each._version, each.data_ptr()) for each in tensors]
-        self._middles = [_middle(each) for each in tensors if _is_sampled(each)]  # they keep the memory
+        self._middles = [_middle(each) for each in tensors if _is_sampled(each)]  # these views keep the memory alive
         places = [(ctypes.c_char * each.element_size()).from_address(each.data_ptr()) for each in self._middles]
         self._samples = [(place, place.raw) for place in places]
 
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether these are the same tensors, in the same place, with the same numbers as far as is known."""
+        """Whether these are the same tensors at the same addresses, without a detected write."""
         for each, (seen, version, address) in zip(tensors, self._seen, strict=True):
             if seen() is not each or each._version != version or each.data_ptr() != address:
                 return False
@@ -39,7 +39,7 @@ def _is_sampled(tensor: torch.Tensor) -> bool:
 
 
 def _middle(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of one number in the middle."""
+    """Return a view of one number in the middle."""
     found = tensor.detach()
     while found.dim():
         found = found[found.shape[0] // 2]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters of our own: operators that TVM's importer lacks, gets wrong, or hides what they do.
+"""Converters of this package: for operators that TVM's importer lacks, converts wrongly, or makes opaque.
 
 A converter takes a `Node` and returns a Relax expression (a ``relax.Tuple`` for several outputs), or None to leave the
-node to TVM's own converter. It raises ValueError, with the rest of the sentence "cannot be imported, ...", for what it
-refuses; the name of the node is added. One file for each family of operators, whose table ``CONVERTERS`` maps ONNX's
-name to the function; operators of another domain are called ``com.microsoft.FastGelu``.
+node to TVM's own converter. To refuse a node it raises ValueError with the rest of the sentence "cannot be imported,
+..."; the importer adds the name of the node. Each family of operators has one file, whose table ``CONVERTERS`` maps
+ONNX's name to the function; operators of another domain are written ``com.microsoft.FastGelu``.
 """
 
 from smartmem_tvm.frontend.converters import (

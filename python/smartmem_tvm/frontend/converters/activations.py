@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The activation functions of recurrent layers, as expressions of loops."""
+"""Activation functions of recurrent layers as TIR expressions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def _hard_sigmoid(x, alpha, beta):
 
 
 def _softplus(x):
-    """log(1 + exp(x)), without an overflow."""
+    """Return log(1 + exp(x)) without an overflow."""
     return tirx.max(x, _number(x, 0)) + tirx.log(_number(x, 1) + tirx.exp(-tirx.abs(x)))
 
 
-# Name in lower case -> the function of a number and its parameters, and what these are if the node does not say.
+# Name in lower case -> the function of a number and its parameters, and the defaults of these.
 _FUNCTIONS: dict[str, tuple[Callable, tuple[float, ...]]] = {
     "affine": (lambda x, alpha, beta: _number(x, alpha) * x + _number(x, beta), (1.0, 0.0)),
     "elu": (_elu, (1.0,)),
@@ -46,14 +46,14 @@ _FUNCTIONS: dict[str, tuple[Callable, tuple[float, ...]]] = {
 
 
 def functions(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Function]:
-    """The functions of these names; those that have parameters take them from the lists, in their order.
+    """Return the functions of these names; functions with parameters take them from the lists, in order.
 
-    Equal ones are the same object.
+    Equal functions are the same object.
 
     Raises
     ------
     ValueError
-        If ONNX has no such activation.
+        If ONNX has no activation of a name.
     """
     alphas, betas, found = list(alphas), list(betas), []
     for given in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that walk along an axis: running sums and products, sequences turned round."""
+"""Operators along an axis: cumulative sums and products, and reversed sequences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _RUNNING = {"CumSum": relax.op.cumsum, "CumProd": relax.op.cumprod}
 
 
 def running(node: Node) -> relax.Expr:
-    """CumSum and CumProd along any axis, with or without the element itself, from either end."""
+    """CumSum and CumProd along any axis, inclusive or exclusive, from either end."""
     x, axis = node.inputs[0], node.constant(1)
     if axis is None:
         raise ValueError("its axis is known only at run time; make it an initializer")
@@ -26,7 +26,7 @@ def running(node: Node) -> relax.Expr:
 
 
 def reverse_sequence(node: Node) -> relax.Expr:
-    """ReverseSequence: of each sequence the first elements, as many as its length says, from the last to the first."""
+    """ReverseSequence: reverse the first elements of each sequence, as many as its length states."""
     along, batch = node.attrs.get("time_axis", 0), node.attrs.get("batch_axis", 1)
     steps = shape_of(node.inputs[0])[along]
 
@@ -34,7 +34,7 @@ def reverse_sequence(node: Node) -> relax.Expr:
         def element(*at):
             length = tirx.min(tirx.Cast("int64", lengths[at[batch]]), tirx.IntImm("int64", steps))
             source = list(at)
-            # No Select: TVM's simplifier mixes the types of its branches in an index.
+            # Arithmetic instead of Select, whose branches TVM's simplifier gives different types in an index.
             inside = tirx.Cast("int64", at[along] < length)
             source[along] = at[along] + inside * (length - 1 - at[along] - at[along])
             return x(*source)

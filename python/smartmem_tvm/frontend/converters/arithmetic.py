@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on each number alone, and constants."""
+"""Element-wise arithmetic operators, and constants."""
 
 import numpy as np
 from tvm import relax
@@ -12,10 +12,9 @@ from smartmem_tvm.frontend.converters.node import constant as number
 def clip(node: Node) -> relax.Expr | None:
     """Clip with constant bounds: ``minimum(high, maximum(low, x))``.
 
-    A bound that is missing is the largest number, or the smallest: infinite ones are none.
-    NaN, which ONNX leaves open, behaves as in ONNX Runtime: a NaN bound is no bound, and a NaN in `x` stays
-    NaN on the CPU. For the latter the bound comes first: TVM's CPU code for max(a, b) is ``a > b ? a : b``,
-    which gives b if either is NaN.
+    A missing bound, or an infinite one, does not clip. NaN, which ONNX leaves open, behaves as in ONNX Runtime: a NaN
+    bound does not clip, and a NaN in `x` stays NaN on the CPU. For the latter the bound is the first operand: TVM's CPU
+    code for max(a, b) is ``a > b ? a : b``, which gives b if either is NaN.
     """
     x, *bounds = node.inputs[0], *(node.inputs[1:] if len(node.inputs) > 1 else ())
     if len(node.inputs) == 1:  # before opset 11 the bounds are attributes
@@ -34,7 +33,7 @@ def clip(node: Node) -> relax.Expr | None:
 
 
 def constant(node: Node) -> relax.Expr | None:
-    """Constant given as plain numbers (``value_float`` ...): TVM's converter knows tensors only."""
+    """Constant given as plain numbers (``value_float`` ...): TVM's converter takes only tensors."""
     for key in ("value_float", "value_int", "value_floats", "value_ints"):
         if key in node.attrs:
             dtype = "float32" if "float" in key else "int64"
@@ -43,7 +42,7 @@ def constant(node: Node) -> relax.Expr | None:
 
 
 def mul(node: Node) -> relax.Expr | None:
-    """Mul by one zero for all, which TVM folds to zero: NaN where the other number is infinite or none."""
+    """Mul by a constant zero, which TVM folds to zero: the result is NaN where the other number is infinite or NaN."""
     for zero, other in (node.inputs, reversed(node.inputs)):
         if _is_zero(zero):
             ones = number(np.ones_like(zero.value.numpy()), dtype_of(zero))  # of its rank
@@ -52,7 +51,7 @@ def mul(node: Node) -> relax.Expr | None:
 
 
 def div(node: Node) -> relax.Expr | None:
-    """Div of one zero for all, which TVM folds to zero: NaN where the divisor is zero or no number."""
+    """Div of a constant zero, which TVM folds to zero: the result is NaN where the divisor is zero or NaN."""
     zero, x = node.inputs
     if not _is_zero(zero):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RoiAlign: numbers of a picture at points within boxes, their mean or their maximum."""
+"""RoiAlign: the mean or maximum of interpolated values of an image at points within boxes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _HALVES = ("float16", "bfloat16")
 def roi_align(node: Node) -> relax.Expr:
     """RoiAlign, as ONNX Runtime computes it.
 
-    TVM's converter takes off half a pixel before it scales boxes; its operator takes maxima of interpolated numbers,
-    where ONNX takes those of each of the four neighbours by its weight, and writes nothing for a box without points.
+    TVM's converter subtracts half a pixel before it scales boxes. Its operator takes the maximum of interpolated
+    values, while ONNX takes the maximum of the four weighted neighbours, and it writes nothing for a box without
+    points.
     """
     dtype = dtype_of(node.inputs[0])
     wide = "float32" if dtype in _HALVES else dtype
@@ -42,7 +43,7 @@ def _roi_align(
     at_least_one: bool,
     mean: bool,
 ) -> te.Tensor:
-    """Numbers of each cell of each box; 0 of a box without points.
+    """Return the value of each cell of each box; 0 for a box without points.
 
     Parameters
     ----------
@@ -51,12 +52,12 @@ def _roi_align(
     ratio
         Points of a cell along each axis; 0 for one for each pixel.
     at_least_one
-        Boxes are at least a pixel wide and high.
+        Whether boxes are at least a pixel wide and high.
     """
     dtype = x.dtype
 
     def cells(box, axis: int) -> tuple[tirx.PrimExpr, tirx.PrimExpr]:
-        """The width of a cell along rows (axis 0) or columns (1), and how many points it has."""
+        """Return the width of a cell along rows (axis 0) or columns (1), and its number of points."""
         length = corners[box, 3 - axis] - corners[box, 1 - axis]
         width = (te.max(length, tirx.const(1, dtype)) if at_least_one else length) / tirx.const(size[axis], dtype)
         return width, tirx.const(ratio, "int32") if ratio > 0 else te.ceil(width).astype("int32")
@@ -64,7 +65,7 @@ def _roi_align(
     def cell(box, channel, *place) -> tirx.PrimExpr:
         (height, rows), (width, columns) = (cells(box, axis) for axis in range(2))
         none = tirx.any(rows <= 0, columns <= 0)
-        # One turn at least: a loop without any would write nothing.
+        # At least one iteration: an empty loop would write nothing.
         rows, columns = (te.max(count, tirx.const(1, "int32")) for count in (rows, columns))
         turns = [te.reduce_axis((0, count)) for count in (rows, columns)]
         at = [
@@ -85,7 +86,7 @@ def _roi_align(
         return tirx.const(int(x.shape[2 + axis]), dtype)
 
     def around(at, axis: int) -> Iterator[tuple[tirx.PrimExpr, tirx.PrimExpr]]:
-        """The two numbers around a place along an axis: their indices and weights."""
+        """Yield index and weight of the two neighbours of a place along an axis."""
         last = int(x.shape[2 + axis]) - 1
         inside = te.min(te.max(at[axis], tirx.const(0, dtype)), tirx.const(last, dtype))
         low = te.max(te.floor(inside).astype("int32"), tirx.const(0, "int32"))  # of NaN, too

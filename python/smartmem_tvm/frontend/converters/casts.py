@@ -15,7 +15,7 @@ _BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 def dtype_name(number: int) -> str:
-    """The name of a type that ONNX gives by its number; refuses types that are no numbers."""
+    """Return the name of a type from ONNX's number; refuse types other than numbers."""
     name = str(onnx.helper.tensor_dtype_to_np_dtype(number))
     if name == "object" or name.startswith("complex"):
         raise ValueError(f"there are no kernels for {onnx.TensorProto.DataType.Name(number).lower()} numbers")
@@ -23,7 +23,7 @@ def dtype_name(number: int) -> str:
 
 
 def cast(node: Node) -> relax.Expr | None:
-    """Cast to a constant type. What is out of range of an integer type gets the bits that ONNX Runtime gives it."""
+    """Cast to a constant type; a value out of range of an integer type gets the same bits as in ONNX Runtime."""
     return _cast(node, dtype_name(node.attrs["to"]))
 
 
@@ -42,12 +42,12 @@ def _cast(node: Node, to: str) -> relax.Expr | None:
 
 
 def convert(node: Node, x: relax.Expr, dtype: str, to: str, saturate: bool = True, mode: str = "up") -> relax.Expr:
-    """Numbers of one type as numbers of another.
+    """Convert numbers of one type to another.
 
     Parameters
     ----------
     x
-        As it is kept (`smartmem_tvm.narrow`), like the result.
+        The numbers in their storage type (`smartmem_tvm.narrow`), like the result.
     saturate, mode
         See `narrow_floats.encode`.
     """
@@ -63,10 +63,10 @@ def convert(node: Node, x: relax.Expr, dtype: str, to: str, saturate: bool = Tru
 
 
 def _low_bits(node: Node, x: relax.Expr, dtype: str, to: str) -> relax.Expr:
-    """The last bits as a number. Floats are rounded first, halves away from zero, as ONNX Runtime does."""
+    """Return the lowest bits as a number; floats are rounded first, halves away from zero, as in ONNX Runtime."""
     if not is_integer(dtype) and dtype != "bool":
         x, dtype = node.emit(relax.op.astype(x, "float64")), "float64"
-        half = np.nextafter(0.5, 0)  # with 0.5 the number before it would be rounded up
+        half = np.nextafter(0.5, 0)  # with 0.5 itself, the largest float below 0.5 would be rounded up
         positive = relax.op.greater_equal(x, constant(0, dtype))
         x = node.emit(relax.op.add(x, relax.op.where(positive, constant(half, dtype), constant(-half, dtype))))
     x = node.emit(_plain(node, x, dtype, "int32"))
@@ -79,10 +79,10 @@ def _low_bits(node: Node, x: relax.Expr, dtype: str, to: str) -> relax.Expr:
 
 
 def _plain(node: Node, x: relax.Expr, dtype: str, to: str) -> relax.Expr:
-    """A cast between types that kernels have."""
+    """Cast between types that kernels compute in."""
     x = x if dtype_of(x) == dtype or is_narrow(dtype) else relax.op.astype(x, dtype)
     if to == "bool":
-        # NaN is not zero, yet TVM's "not equal" is false for it.
+        # NaN is not zero, but TVM's "not equal" is false for it.
         zero = relax.op.astype(relax.op.equal(x, constant(0, dtype_of(x))), "int8")
         return relax.op.equal(zero, constant(0, "int8"))
     if to == "bfloat16":
@@ -93,7 +93,7 @@ def _plain(node: Node, x: relax.Expr, dtype: str, to: str) -> relax.Expr:
 
 
 def _to_bfloat16(node: Node, x: relax.Expr) -> relax.Expr:
-    """Rounded on the bits: TVM drops the rounding where the number is read as float32 again in the same kernel."""
+    """Round on the bits: TVM drops the rounding if the same kernel reads the number as float32 again."""
 
     def rounded(x: te.Tensor) -> te.Tensor:
         def at(*index):
@@ -109,9 +109,9 @@ def _to_bfloat16(node: Node, x: relax.Expr) -> relax.Expr:
 
 
 def _to_integer(node: Node, x: relax.Expr, to: str) -> relax.Expr:
-    """A float without its fraction; out of the range of `wide`, its smallest number, as x86 processors say.
+    """Truncate a float; a value out of the range of `wide` becomes its smallest number, as on x86 processors.
 
-    C leaves a conversion out of range undefined, and then code generators may do anything.
+    C leaves a conversion out of range undefined, so the result of a code generator would be arbitrary.
     """
     wide = "int32" if to in ("int8", "uint8", "int16", "uint16", "int32") else "int64"
     dtype = dtype_of(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An If whose condition is known only at run time, of which both branches are computed."""
+"""An If whose condition is known only at run time and whose branches are both computed."""
 
 from tvm import relax
 
@@ -7,7 +7,7 @@ from smartmem_tvm.frontend.converters.node import Node, dtype_of, shape_of
 
 
 def choose(node: Node) -> relax.Expr:
-    """One of two tensors, whole, by a condition of one element."""
+    """Select one of two whole tensors by a condition of one element."""
     condition, yes, no = node.inputs
     kinds = [f"{dtype_of(each)} {shape_of(each)}" for each in (yes, no)]
     if kinds[0] != kinds[1]:

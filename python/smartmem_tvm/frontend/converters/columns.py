@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Col2Im: what a fold of columns adds up at each place of a picture."""
+"""Col2Im: sum overlapping columns into an image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smartmem_tvm.frontend.converters.node import Node, shape_of
 
 
 def col2im(node: Node) -> relax.Expr:
-    """Col2Im in any number of dimensions: each place of the picture adds up the blocks that cover it."""
+    """Col2Im in any number of dimensions: each pixel is the sum of the blocks that cover it."""
     image, block = (_sizes(node, position, name) for position, name in ((1, "image_shape"), (2, "block_shape")))
     rank = len(image)
     if len(block) != rank:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ONNX Runtime's optimizers write (domain com.microsoft): fused products, activations and normalizations.
+"""Operators of ONNX Runtime's optimizers (domain com.microsoft): fused products, activations and normalizations.
 
-Each becomes the plain operators that it was made of, so that the passes see what they see in any other network.
+Each becomes the plain operators that it was fused from, so that the passes optimize it like any other network.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 
 
 def fast_gelu(node: Node) -> relax.Expr:
-    """com.microsoft.FastGelu: the approximation by tanh, of the sum with a bias if there is one."""
+    """com.microsoft.FastGelu: the tanh approximation of Gelu, after an optional bias."""
     return relax.op.nn.gelu_tanh(_plus(node, node.inputs[0], node.input(1)))
 
 
 def bias_gelu(node: Node) -> relax.Expr:
-    """com.microsoft.BiasGelu: the exact one of a sum."""
+    """com.microsoft.BiasGelu: the exact Gelu of a sum."""
     return relax.op.nn.gelu(_plus(node, node.inputs[0], node.inputs[1]))
 
 
 def gelu(node: Node) -> relax.Expr:
-    """com.microsoft.Gelu: the exact one."""
+    """com.microsoft.Gelu: the exact Gelu."""
     return relax.op.nn.gelu(node.inputs[0])
 
 
@@ -43,7 +43,7 @@ def _plus(node: Node, x: relax.Expr, *terms: relax.Expr | None) -> relax.Expr:
 
 
 def skip_layer_normalization(node: Node) -> relax.Expr:
-    """com.microsoft.SkipLayerNormalization; also gives the mean, the inverse deviation and the sum."""
+    """com.microsoft.SkipLayerNormalization; further outputs are the mean, the inverse deviation and the sum."""
     x, skip, gamma, beta = node.inputs[0], node.inputs[1], node.inputs[2], node.input(3)
     total = _plus(node, x, skip, node.input(4))
     epsilon = node.attrs.get("epsilon", 1e-12)
@@ -70,12 +70,12 @@ def skip_simplified_layer_normalization(node: Node) -> relax.Expr:
     if node.outputs == 1:
         return result
     inverse = _inverse_deviation(node, node.emit(relax.op.astype(total, "float32")), epsilon)
-    # The mean is 0, and no kernel of ONNX Runtime writes it.
+    # The mean is 0 here; no kernel of ONNX Runtime writes it.
     return relax.Tuple([result, node.emit(relax.op.zeros_like(inverse)), inverse, total][: node.outputs])
 
 
 def simplified_layer_normalization(node: Node) -> relax.Expr:
-    """SimplifiedLayerNormalization, which ONNX Runtime writes without a domain: the root mean square."""
+    """SimplifiedLayerNormalization, which ONNX Runtime writes without a domain: RMS normalization."""
     x, scale = node.inputs[:2]
     axis, epsilon = node.attrs.get("axis", -1), node.attrs.get("epsilon", 1e-5)
     result = node.call("RMSNormalization", x, scale, axis=axis, epsilon=epsilon)
@@ -88,7 +88,7 @@ def simplified_layer_normalization(node: Node) -> relax.Expr:
 
 
 def embed_layer_normalization(node: Node) -> relax.Expr:
-    """com.microsoft.EmbedLayerNormalization: rows of tables for words, places and segments, summed and normalized."""
+    """com.microsoft.EmbedLayerNormalization: the normalized sum of word, position and segment embeddings."""
     ids, segments, words, places, segment_table, gamma, beta, mask, position_ids = (node.input(at) for at in range(9))
     tables = [
         None if table is None else lambda indices, table=table: node.call("Gather", table, indices, axis=0)
@@ -107,12 +107,12 @@ def embedded(
     mask: relax.Expr | None,
     position_ids: relax.Expr | None,
 ) -> relax.Expr:
-    """The normalized sum of rows, how many numbers of each row of the mask are 1, and the sum.
+    """Return the normalized sum of embeddings, the number of ones in each row of the mask, and the sum.
 
     Parameters
     ----------
     tables
-        From indices to the rows of words, places and segments.
+        Functions from indices to the embeddings of words, positions and segments.
     """
     words, places, kinds = tables
     batch, length = shape_of(ids)
@@ -131,7 +131,7 @@ def embedded(
 
 
 def fused_mat_mul(node: Node) -> relax.Expr:
-    """com.microsoft.FusedMatMul: a scaled product of sides with transposed axes."""
+    """com.microsoft.FusedMatMul: a scaled product of operands with optionally transposed axes."""
     a, b = (
         _transposed(node, x, node.attrs.get(f"trans{side}", 0), node.attrs.get(f"transBatch{side}", 0))
         for side, x in zip("AB", node.inputs)
@@ -142,7 +142,7 @@ def fused_mat_mul(node: Node) -> relax.Expr:
 
 
 def _transposed(node: Node, x: relax.Expr, matrix: int, batch: int) -> relax.Expr:
-    """With the last two axes exchanged; `batch` says that the first axis belongs before the last one."""
+    """Transpose the last two axes if `matrix` is set; `batch` moves the first axis before the last one."""
     axes = list(range(len(shape_of(x))))
     if len(axes) < 2 or not (matrix or batch):
         return x
@@ -153,7 +153,7 @@ def _transposed(node: Node, x: relax.Expr, matrix: int, batch: int) -> relax.Exp
     return node.emit(relax.op.permute_dims(x, axes))
 
 
-# Activation of fused operators -> the attributes that its numbers are, in their order.
+# Activation of fused operators -> the attributes that its parameters are, in order.
 _ACTIVATIONS = {
     "": (),
     "Clip": ("min", "max"),
@@ -171,7 +171,7 @@ _ACTIVATIONS = {
 
 
 def activated(node: Node, x: relax.Expr, numbers: tuple[float, ...]) -> relax.Expr:
-    """What the attribute ``activation`` makes of a result."""
+    """Apply the activation that the attribute ``activation`` names."""
     name = node.text("activation")
     if name not in _ACTIVATIONS:
         raise ValueError(f"its activation is '{name}', and known are {', '.join(filter(None, _ACTIVATIONS))}")

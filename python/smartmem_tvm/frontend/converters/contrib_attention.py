@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime's attention: Attention, MultiHeadAttention and GroupQueryAttention of the domain com.microsoft.
 
-All become a product, a softmax and a product, over heads::
+Each becomes a product, a softmax and a product over heads::
 
     query [batch, heads, rows, size]    key, value [batch, heads, keys, size]    bias broadcasts to the scores
 """
@@ -35,12 +35,12 @@ def attention(node: Node) -> relax.Expr:
 def attention_of(
     node: Node, product: relax.Expr, sizes: Sequence[int], mask: _Bias, past: _Bias, score_bias: _Bias
 ) -> relax.Expr:
-    """Attention behind its projections, [batch, rows, queries and keys and values], whose widths are `sizes`.
+    """Convert attention after its projections, [batch, rows, queries and keys and values] of widths `sizes`.
 
     Parameters
     ----------
     past
-        [2, batch, heads, keys, size]: keys and values that come before the new ones.
+        [2, batch, heads, keys, size]: the keys and values before the new ones.
     """
     if node.attrs.get("past_present_share_buffer", 0):
         raise ValueError("its past and its present share a buffer, and here each tensor has its own")
@@ -65,7 +65,7 @@ def attention_of(
 
 
 def multi_head_attention(node: Node) -> relax.Expr:
-    """com.microsoft.MultiHeadAttention: any packing, mask and past."""
+    """com.microsoft.MultiHeadAttention with any packing, mask and past."""
     _, _, _, bias, mask, score_bias, past_key, past_value, shared, indirection = (node.input(at) for at in range(10))
     if shared is not None or indirection is not None:
         raise ValueError("its past and its present share a buffer, and here each tensor has its own")
@@ -80,9 +80,9 @@ def multi_head_attention(node: Node) -> relax.Expr:
 
 
 def unpacked(node: Node, bias: _Bias, given: Sequence[relax.Expr | None]) -> list[relax.Expr]:
-    """Heads of queries, keys and values, from one, two or three tensors.
+    """Split one, two or three tensors into heads of queries, keys and values.
 
-    Of keys and values that are heads already, as those of another sequence, nothing is added to.
+    Keys and values that are already split into heads, like those of another sequence, get no bias.
     """
     query, key, value = given
     heads = node.attrs["num_heads"]
@@ -98,7 +98,7 @@ def unpacked(node: Node, bias: _Bias, given: Sequence[relax.Expr | None]) -> lis
 
 
 def _with_biases(node: Node, tensors: list[relax.Expr], bias: relax.Expr) -> list[relax.Expr]:
-    """Each with its part of a bias, if it has no heads yet."""
+    """Add to each tensor its part of the bias, unless it is already split into heads."""
     widths = [shape_of(each)[-1] * (shape_of(each)[1] if len(shape_of(each)) == 4 else 1) for each in tensors]
     biases = node.emit(relax.op.split(bias, [widths[0], widths[0] + widths[1]], 0))
     return [
@@ -108,14 +108,14 @@ def _with_biases(node: Node, tensors: list[relax.Expr], bias: relax.Expr) -> lis
 
 
 def _apart(node: Node, packed: relax.Expr, count: int) -> list[relax.Expr]:
-    """[batch, rows, heads, count, size] as `count` tensors [batch, rows, heads * size]."""
+    """Split [batch, rows, heads, count, size] into `count` tensors [batch, rows, heads * size]."""
     batch, rows, heads, _, size = shape_of(packed)
     parts = node.emit(relax.op.split(packed, count, 3))
     return [node.emit(relax.op.reshape(node.emit(parts[at]), (batch, rows, heads * size))) for at in range(count)]
 
 
 def heads_of(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
-    """[batch, rows, heads * size] as [batch, heads, rows, size]; what has four dimensions is that already."""
+    """Return [batch, rows, heads * size] as [batch, heads, rows, size]; four dimensions are already split."""
     if len(shape_of(x)) == 4:
         return x
     batch, rows, width = shape_of(x)
@@ -124,9 +124,9 @@ def heads_of(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
 
 
 def _masks(node: Node, query: relax.Expr, key: relax.Expr, mask: _Bias, score_bias: _Bias, before: int) -> _Bias:
-    """All that is added to the scores: a bias, what the mask says, and that rows do not look ahead.
+    """Return the sum to add to the scores: a bias, the mask, and the causal mask.
 
-    The first row is that of key number `before`.
+    The first row belongs to key number `before`.
     """
     rows, keys, dtype = shape_of(query)[2], shape_of(key)[2], dtype_of(query)
     terms = [score_bias]
@@ -147,10 +147,10 @@ def _masks(node: Node, query: relax.Expr, key: relax.Expr, mask: _Bias, score_bi
 
 
 def kept_keys(node: Node, mask: relax.Expr, batch: int, keys: int) -> relax.Expr:
-    """Which keys count, for [batch, heads, rows, keys].
+    """Return the keys that count as a boolean that broadcasts to [batch, heads, rows, keys].
 
-    The mask has a number for each key, or for each row and key, or says where the keys of each batch end, or where they
-    end and begin.
+    The mask has a number for each key, or for each row and key, or the end of the keys of each batch, or their ends and
+    beginnings.
     """
     shape = shape_of(mask)
     if len(shape) == 1 and shape[0] in (batch, 2 * batch):
@@ -178,12 +178,12 @@ def attend(
     softcap: float = 0,
     sink: relax.Expr | None = None,
 ) -> relax.Expr:
-    """``softmax(query @ key^T * scale + bias) @ value`` as [batch, rows, heads * size].
+    """Return ``softmax(query @ key^T * scale + bias) @ value`` as [batch, rows, heads * size].
 
     Parameters
     ----------
     sink
-        For each head the score of a key without a value.
+        For each head, the score of a key without a value (attention sink).
     """
     batch, heads, rows, size = shape_of(query)
     key, value = (_repeated(node, each, heads) for each in (key, value))
@@ -211,7 +211,7 @@ def _shares(node: Node, scores: relax.Expr, sink: relax.Expr | None) -> relax.Ex
 
 
 def _repeated(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
-    """Heads of keys or values, each for as many neighbouring heads of queries as share it."""
+    """Repeat each head of keys or values for the neighbouring query heads that share it."""
     batch, own, rows, size = shape_of(x)
     if own == heads:
         return x
@@ -221,7 +221,7 @@ def _repeated(node: Node, x: relax.Expr, heads: int) -> relax.Expr:
 
 
 def group_query_attention(node: Node) -> relax.Expr:
-    """com.microsoft.GroupQueryAttention: rows see what is before them, by ``seqlens_k``; keys are kept rotated."""
+    """com.microsoft.GroupQueryAttention: causal, with lengths ``seqlens_k``; the cache holds rotated keys."""
     query, key, value = _normalized(node, _grouped(node))
     past_key, past_value, lengths, total = (node.input(at) for at in (3, 4, 5, 6))
     total = node.constant(6)
@@ -245,7 +245,7 @@ def group_query_attention(node: Node) -> relax.Expr:
 
 
 def _normalized(node: Node, tensors: list[relax.Expr]) -> list[relax.Expr]:
-    """Queries and keys divided by the root mean square of each head, if there are weights for it."""
+    """Normalize queries and keys by the root mean square of each head, if the node has weights for it."""
     query, key, value = tensors
     both = node.attrs.get("qk_norm_epsilon", 1e-6)
     for_query, for_key = (node.attrs.get(f"{name}_norm_epsilon", both) for name in "qk")
@@ -257,7 +257,7 @@ def _normalized(node: Node, tensors: list[relax.Expr]) -> list[relax.Expr]:
 
 
 def _grouped(node: Node) -> list[relax.Expr]:
-    """Heads of queries, keys and values, from one tensor or from three."""
+    """Split one tensor or three into heads of queries, keys and values."""
     heads, own = node.attrs["num_heads"], node.attrs["kv_num_heads"]
     query, key, value = (node.input(at) for at in range(3))
     if key is None:
@@ -268,12 +268,12 @@ def _grouped(node: Node) -> list[relax.Expr]:
 
 
 def _causal(node: Node, past: relax.Expr, rows: int, keys: int, dtype: str) -> relax.Expr:
-    """[batch, 1, rows, keys] to add: the lowest number where a row looks ahead, or behind its window."""
+    """Return [batch, 1, rows, keys] to add: the lowest number for keys after a row or before its window."""
     own = relax.op.add(past, constant(np.arange(rows).reshape(1, 1, rows, 1), "int32"))
     ahead = node.emit(relax.op.subtract(constant(np.arange(keys).reshape(1, 1, 1, keys), "int32"), own))
     if node.attrs.get("causal", 1):
         seen = relax.op.less_equal(ahead, constant(0, "int32"))
-    else:  # all of the batch's own keys
+    else:  # all keys of its own batch
         after = constant(np.arange(rows)[::-1].reshape(1, 1, rows, 1), "int32")
         seen = relax.op.less_equal(ahead, after)
     window = node.attrs.get("local_window_size", -1)
@@ -283,7 +283,7 @@ def _causal(node: Node, past: relax.Expr, rows: int, keys: int, dtype: str) -> r
 
 
 def _widened(node: Node, bias: relax.Expr, keys: int) -> relax.Expr:
-    """A bias with zeros for the keys behind its own."""
+    """Extend a bias with zeros for further keys."""
     missing = keys - shape_of(bias)[3]
     return bias if missing <= 0 else node.emit(relax.op.nn.pad(bias, [0] * 7 + [missing]))
 

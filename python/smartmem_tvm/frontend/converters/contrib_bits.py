@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a few bits, as ONNX Runtime packs them: constants here, so that they are unpacked before anything runs."""
+"""Weights of a few bits, as ONNX Runtime packs them: they are constants and are unpacked at compile time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smartmem_tvm.narrow import is_integer
 
 
 def mat_mul_n_bits(node: Node) -> relax.Expr:
-    """com.microsoft.MatMulNBits: columns of the right side in blocks, each with a scale and a zero point."""
+    """com.microsoft.MatMulNBits: blocks along the columns of the right operand have a scale and a zero point each."""
     x, packed, scales, zeros, _, bias = (node.input(at) for at in range(6))
     packed, scales, points = (node.constant(at) for at in (1, 2, 3))
     if packed is None or scales is None or (zeros is not None and points is None):
@@ -31,14 +31,14 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
 
 
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """The first `count` numbers of each row of bytes; the first of a byte is in its lowest bits."""
+    """Return the first `count` numbers of each row of bytes; the first number of a byte is in its lowest bits."""
     if bits not in (2, 4, 8):
         raise ValueError(f"its weights have {bits} bits, and 2, 4 and 8 are known")
     shifts = np.arange(0, 8, bits, dtype="uint8")
     return ((packed[:, :, None] >> shifts) & (2**bits - 1)).reshape(len(packed), -1)[:, :count]
 
 
-# What the sixteen codes of MatMulBnb4 stand for (Dettmers et al., QLoRA, appendix E; bitsandbytes for FP4).
+# The values of the sixteen codes of MatMulBnb4 (Dettmers et al., QLoRA, appendix E; bitsandbytes for FP4).
 _FP4 = np.array([0, 5.208333333e-03, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25], "float32")
 _NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635)
 _NF4 += (-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725)
@@ -47,7 +47,7 @@ _CODES = {0: np.concatenate([_FP4, -_FP4]), 1: np.array(_NF4, "float32")}
 
 
 def mat_mul_bnb4(node: Node) -> relax.Expr:
-    """com.microsoft.MatMulBnb4: the right side in blocks of codes of four bits, high ones first."""
+    """com.microsoft.MatMulBnb4: the right operand in blocks of 4-bit codes, the high half of a byte first."""
     packed, largest = node.constant(1), node.constant(2)
     if packed is None or largest is None:
         raise ValueError("its weights or their scales are known at run time only; make them constants")
@@ -63,7 +63,7 @@ def mat_mul_bnb4(node: Node) -> relax.Expr:
 
 
 def gather_block_quantized(node: Node) -> relax.Expr:
-    """com.microsoft.GatherBlockQuantized: rows of integers, which are floats once they are looked up."""
+    """com.microsoft.GatherBlockQuantized: gather rows of integers and dequantize them."""
     data, indices, scales, zeros = (node.input(at) for at in range(4))
     kind, rank = node.type_of(0), len(shape_of(data))
     if not is_integer(kind):
@@ -104,7 +104,7 @@ def _below(node: Node, x: relax.Expr, number: int) -> relax.Expr:
 
 
 def _taken(node: Node, x: relax.Expr, places: relax.Expr, axis: int, parts: int) -> relax.Expr:
-    """What lies at some places of an axis, each byte as its `parts` numbers, the lowest bits first."""
+    """Gather places of an axis and unpack each byte into its `parts` numbers, the lowest bits first."""
     found = node.emit(relax.op.take(x, places, axis, mode="clip"))
     if parts == 1:
         return found
@@ -120,7 +120,7 @@ def _first(node: Node, x: relax.Expr, axis: int, count: int) -> relax.Expr:
 
 
 def _spread(node: Node, x: relax.Expr, axis: int, block: int, count: int) -> relax.Expr:
-    """A number of each block for all of its places."""
+    """Repeat the number of each block for all of its places."""
     return _first(node, node.emit(relax.op.repeat(x, block, axis)), axis, count)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys and values of earlier tokens, of which each batch has a number of its own, known perhaps only at run time."""
+"""Caches of keys and values whose length differs between batches and may be known only at run time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 
 
 def past_lengths(node: Node, lengths: relax.Expr, rows: int, total: int) -> relax.Expr:
-    """How many tokens of each batch are before the new ones, as [batch, 1, 1, 1].
+    """Return the number of tokens of each batch before the new ones, as [batch, 1, 1, 1].
 
     Parameters
     ----------
     lengths
-        For each batch the number of its tokens, less one.
+        For each batch, the number of its tokens minus one.
     total
-        The largest of these numbers; if the new ones are all, no token is old.
+        The largest number of tokens of a batch; if it equals `rows`, no token is old.
     """
     batch = int(np.prod(shape_of(lengths), dtype=int))
     if total == rows:
@@ -29,7 +29,7 @@ def past_lengths(node: Node, lengths: relax.Expr, rows: int, total: int) -> rela
 
 
 def key_positions(node: Node, past: relax.Expr, lengths: relax.Expr, rows: int) -> relax.Expr:
-    """The place of each new token, [batch, rows]; ONNX Runtime takes 1 for those that pad a batch."""
+    """Return the position of each new token, [batch, rows]; like ONNX Runtime, 1 for padding."""
     batch = shape_of(past)[0]
     places = relax.op.add(node.emit(relax.op.reshape(past, (batch, 1))), constant(np.arange(rows)[None], "int32"))
     places = node.emit(places)
@@ -38,9 +38,9 @@ def key_positions(node: Node, past: relax.Expr, lengths: relax.Expr, rows: int) 
 
 
 def with_past(node: Node, old: relax.Expr | None, new: relax.Expr, past: relax.Expr, total: int) -> relax.Expr:
-    """[batch, heads, keys, size]: the first `past` keys of `old`, then the new ones, then zeros.
+    """Return [batch, heads, keys, size]: the first `past` keys of `old`, then the new ones, then zeros.
 
-    As many keys as `old` has, or `total` if that is more.
+    The number of keys is the larger of that of `old` and `total`.
     """
     (batch, _, rows, _), before = shape_of(new), 0 if old is None else shape_of(old)[2]
     keys, known = max(before, total), value_of(past)
@@ -48,7 +48,7 @@ def with_past(node: Node, old: relax.Expr | None, new: relax.Expr, past: relax.E
         result = new if not before else node.emit(relax.op.concat([old, new], 2))
         return _padded(node, result, keys)
     both = new if not before else node.emit(relax.op.concat([old, new], 2))
-    # The place in `both` of each key: itself as long as it is old, then from where the new ones begin.
+    # The index into `both` of each key: its own for an old key, then those of the new keys.
     place = constant(np.arange(keys).reshape(1, keys), "int32")
     past = node.emit(relax.op.reshape(past, (batch, 1)))
     shifted = node.emit(relax.op.add(relax.op.subtract(place, past), constant(before, "int32")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime's operators on pictures whose channels are the last axis, and its group normalization."""
+"""ONNX Runtime's operators in NHWC layout, and its group normalization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smartmem_tvm.frontend.converters.node import Node, astype, dtype_of, shape_
 
 
 def channels_first(node: Node, x: relax.Expr | None) -> relax.Expr | None:
-    """[batch, sizes ..., channels] as [batch, channels, sizes ...]."""
+    """Return [batch, sizes ..., channels] as [batch, channels, sizes ...]."""
     if x is None:
         return None
     rank = len(shape_of(x))
@@ -19,12 +19,12 @@ def channels_first(node: Node, x: relax.Expr | None) -> relax.Expr | None:
 
 
 def channels_last(node: Node, x: relax.Expr) -> relax.Expr:
-    """[batch, channels, sizes ...] as [batch, sizes ..., channels]."""
+    """Return [batch, channels, sizes ...] as [batch, sizes ..., channels]."""
     return node.emit(relax.op.permute_dims(x, [0, *range(2, len(shape_of(x))), 1]))
 
 
 def nhwc_conv(node: Node) -> relax.Expr:
-    """com.microsoft.NhwcConv and NhwcFusedConv: weights are as those of Conv, the fourth input as the result."""
+    """com.microsoft.NhwcConv and NhwcFusedConv: weights are laid out as in Conv, the fourth input as the result."""
     x, residual = channels_first(node, node.inputs[0]), channels_first(node, node.input(3))
     inputs = [x, node.inputs[1], node.input(2), residual]
     return channels_last(node, node.emit(fused_conv(node.with_inputs(*inputs))))
@@ -37,7 +37,7 @@ def nhwc_max_pool(node: Node) -> relax.Expr:
 
 
 def qlinear_conv_either(node: Node) -> relax.Expr:
-    """com.microsoft.QLinearConv: as ONNX's, with ``channels_last`` for the input and the result."""
+    """com.microsoft.QLinearConv: ONNX's, with ``channels_last`` for the input and the result."""
     if not node.attrs.get("channels_last", 0):
         return qlinear_conv(node)
     moved = node.with_inputs(channels_first(node, node.inputs[0]), *node.inputs[1:])
@@ -45,12 +45,12 @@ def qlinear_conv_either(node: Node) -> relax.Expr:
 
 
 def group_norm(node: Node) -> relax.Expr:
-    """com.microsoft.GroupNorm, and SiLU behind it if it says so."""
+    """com.microsoft.GroupNorm, optionally followed by SiLU."""
     return _normalized(node, node.inputs[0])
 
 
 def skip_group_norm(node: Node) -> relax.Expr:
-    """com.microsoft.SkipGroupNorm: of a sum with a residual and a bias; the second output is the sum."""
+    """com.microsoft.SkipGroupNorm: GroupNorm of a sum with a residual and a bias; the second output is the sum."""
     x, skip, bias = node.inputs[0], node.inputs[3], node.input(4)
     total = node.emit(relax.op.add(x, _for_channels(node, skip, shape_of(x))))
     if bias is not None:
@@ -64,7 +64,7 @@ def _axis(node: Node, rank: int) -> int:
 
 
 def _for_channels(node: Node, x: relax.Expr, shape: list[int]) -> relax.Expr:
-    """A number for each channel, or each batch and channel, in a shape that broadcasts; others as they are."""
+    """Reshape one number for each channel, or batch and channel, so that it broadcasts; keep a whole tensor."""
     own, axis = shape_of(x), _axis(node, len(shape))
     if own == shape:
         return x

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime's attention of one new token over a cache of as many keys and values as it will ever have."""
+"""ONNX Runtime's attention of one new token over a cache allocated for the longest sequence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 
 
 def decoder_masked_multi_head_attention(node: Node) -> relax.Expr:
-    """com.microsoft.DecoderMaskedMultiHeadAttention without beams: over a cache, or over another sequence."""
+    """com.microsoft.DecoderMaskedMultiHeadAttention without beams, over a cache or over another sequence."""
     query, key, value, mask, score_bias, past_key, past_value, at, beams, _, bias = (node.input(n) for n in range(11))
     if beams is not None and (value_of(beams) is None or value_of(beams).max(initial=1) > 1):
         raise ValueError("it decodes several beams; export the decoder without BeamSearch around it")
@@ -46,7 +46,7 @@ def _part(node: Node, packed: relax.Expr, place: int) -> relax.Expr:
 
 
 def _filtered(node: Node, mask: relax.Expr | None, query: relax.Expr, keys: int) -> relax.Expr | None:
-    """What a mask [batch, keys so far] adds to the scores."""
+    """Return the term that a mask [batch, keys so far] adds to the scores."""
     if mask is None:
         return None
     batch, dtype = shape_of(query)[0], dtype_of(query)
@@ -61,7 +61,7 @@ def _filled(node: Node, x: relax.Expr, keys: int) -> relax.Expr:
 
 
 def decoder_masked_self_attention(node: Node) -> relax.Expr:
-    """com.microsoft.DecoderMaskedSelfAttention whose past and present are tensors of their own: Attention."""
+    """com.microsoft.DecoderMaskedSelfAttention with separate tensors for past and present: Attention."""
     return attention(node.with_inputs(*(node.input(at) for at in range(6))))
 
 

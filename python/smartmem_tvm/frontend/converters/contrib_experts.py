@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixtures of experts as ONNX Runtime has them: of each token a few experts, and the sum of what they say.
+"""ONNX Runtime's mixtures of experts: the router selects a few experts for each token and sums their results.
 
-Where the tokens of a call choose fewer experts than there are, the weights of those are taken; elsewhere all experts
-see all tokens, and those that a token did not choose count as 0.
+If the tokens of a call select fewer experts than there are, the weights of those are gathered. Otherwise all experts
+compute all tokens, and those that a token did not select have the weight 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class _Linear:
-    """The same layer of all experts: weights [experts, results, from], bias [experts, results] or None."""
+    """One layer of all experts: weights [experts, outputs, inputs], bias [experts, outputs] or None."""
 
     weights: relax.Expr
     bias: relax.Expr | None
@@ -40,14 +40,14 @@ def moe(node: Node) -> relax.Expr:
 
 
 def q_moe(node: Node) -> relax.Expr:
-    """com.microsoft.QMoE with integer weights, which are constants: they are floats before anything runs."""
+    """com.microsoft.QMoE with integer weights, which are constants and are dequantized at compile time."""
     if node.text("quant_type", "int") != "int":
         raise ValueError(f"its weights are {node.text('quant_type')}, and known are those of integers (int)")
     found = []
     for number, at in enumerate((2, 5, 8)):
         weights = None if node.input(at) is None else _dequantized(node, number, at)
         found.append(_Linear(weights, node.input(at + 2)))
-    # Without weights of its own the router's shares always add up to 1, as in ONNX Runtime's kernel.
+    # Without router weights the router's shares are normalized to 1, as in ONNX Runtime's kernel.
     return _mixture(node.with_inputs(*node.inputs, normalize_routing_weights=_adds_up(node)), *found, node.input(14))
 
 
@@ -78,7 +78,7 @@ def _dequantized(node: Node, number: int, at: int) -> relax.Expr:
 def _mixture(
     node: Node, first: _Linear, second: _Linear, gate: _Linear, shares: relax.Expr | None = None
 ) -> relax.Expr:
-    """What the experts of each token say, in proportion to the router's shares."""
+    """Return the sum of each token's experts, weighted by the router's shares."""
     x, router = node.inputs[:2]
     width, (tokens, experts) = shape_of(x)[-1], shape_of(router)
     flat = node.emit(relax.op.reshape(x, (tokens, width)))
@@ -95,8 +95,8 @@ def _mixture(
 
 
 def _routes(node: Node, router: relax.Expr, shares: relax.Expr | None) -> tuple[relax.Expr, relax.Expr]:
-    """The experts of each token and their shares, both [tokens, k]."""
-    # The largest shares are the largest numbers.
+    """Return the experts of each token and their shares, both [tokens, k]."""
+    # Softmax keeps the order, so the largest logits have the largest shares.
     count = node.attrs.get("k", 1)
     top = node.emit(relax.op.topk(router, count, -1, "both", True, "int64"))
     logits, chosen = node.emit(top[0]), node.emit(top[1])
@@ -112,7 +112,7 @@ def _routes(node: Node, router: relax.Expr, shares: relax.Expr | None) -> tuple[
 
 
 def _of_all(node: Node, chosen: relax.Expr, scale: relax.Expr, experts: int) -> relax.Expr:
-    """The share of each expert, [experts, tokens, 1]: 0 where a token did not choose it."""
+    """Return the share of each expert, [experts, tokens, 1]: 0 for a token that did not select it."""
     tokens, count = shape_of(chosen)
     numbers = constant(np.arange(experts).reshape(experts, 1, 1), "int64")
     mine = node.emit(relax.op.equal(node.emit(relax.op.reshape(chosen, (1, tokens, count))), numbers))
@@ -122,7 +122,7 @@ def _of_all(node: Node, chosen: relax.Expr, scale: relax.Expr, experts: int) -> 
 
 
 def _of_chosen(node: Node, flat: relax.Expr, chosen: relax.Expr, layers: list[_Linear]) -> relax.Expr:
-    """[tokens, k, width] by the weights of the experts that were chosen."""
+    """Return [tokens, k, width], computed with the gathered weights of the selected experts."""
     (tokens, width), count = shape_of(flat), shape_of(chosen)[1]
     each = node.emit(relax.op.reshape(chosen, (tokens * count,)))
     taken = [
@@ -136,7 +136,7 @@ def _of_chosen(node: Node, flat: relax.Expr, chosen: relax.Expr, layers: list[_L
 
 
 def _layers(node: Node, x: relax.Expr, first: _Linear, second: _Linear, gate: _Linear) -> relax.Expr:
-    """[experts, tokens, width]: both layers of each expert and the activation between them."""
+    """Return [experts, tokens, width]: both layers of each expert with the activation between them."""
     name, inner = node.text("activation_type", "relu"), _linear(node, x, first)
     if name == "swiglu":
         inner = _swiglu(node, x, inner, gate)
@@ -158,7 +158,7 @@ def _linear(node: Node, x: relax.Expr, layer: _Linear) -> relax.Expr:
 
 
 def _swiglu(node: Node, x: relax.Expr, inner: relax.Expr, gate: _Linear) -> relax.Expr:
-    """Of a gate and another layer, which may be one: number by number in turns, or one after the other."""
+    """Apply SwiGLU to a gate and another layer; one layer may hold both, interleaved or one after the other."""
     kind, (*batch, width) = node.attrs.get("swiglu_fusion", 0), shape_of(inner)
     if kind == 0:
         if gate.weights is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates, sums and activations of each number that ONNX Runtime's optimizers merge (domain com.microsoft)."""
+"""Element-wise gates, sums and activations that ONNX Runtime's optimizers merge (domain com.microsoft)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_
 
 
 def bias_add(node: Node) -> relax.Expr:
-    """com.microsoft.BiasAdd: with a bias and a residual."""
+    """com.microsoft.BiasAdd: a sum with a bias and a residual."""
     x, bias, skip = node.inputs[:3]
     return relax.op.add(node.emit(relax.op.add(x, bias)), skip)
 
@@ -24,7 +24,7 @@ def bias_split_gelu(node: Node) -> relax.Expr:
 
 
 def halves(node: Node, x: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    """The two halves of the last axis."""
+    """Return the two halves of the last axis."""
     if shape_of(x)[-1] % 2:
         raise ValueError(f"its last axis has {shape_of(x)[-1]} numbers, which are no two halves")
     parts = node.emit(relax.op.split(x, 2, -1))
@@ -32,7 +32,7 @@ def halves(node: Node, x: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
 
 
 def bias_softmax(node: Node) -> relax.Expr:
-    """com.microsoft.BiasSoftmax: of a sum, over all axes from ``axis`` on."""
+    """com.microsoft.BiasSoftmax: softmax of a sum over all axes from ``axis`` on."""
     total = node.emit(relax.op.add(node.inputs[0], node.inputs[1]))
     shape = shape_of(total)
     axis = node.attrs.get("axis", 1) % len(shape)
@@ -41,7 +41,7 @@ def bias_softmax(node: Node) -> relax.Expr:
 
 
 def dropout(node: Node, first: int) -> relax.Expr:
-    """Dropout of nothing, as at inference, of what `first` inputs add up to; random numbers are refused."""
+    """Dropout at inference: return the sum of the first `first` inputs; random numbers are refused."""
     given = [node.input(at) for at in range(first)]
     total = given[0]
     for term in given[1:]:
@@ -82,7 +82,7 @@ def scaled_silu(node: Node) -> relax.Expr:
 
 
 def gated_add(node: Node) -> relax.Expr:
-    """com.microsoft.GatedAdd: another tensor times a gate for each row is added."""
+    """com.microsoft.GatedAdd: add another tensor times a gate for each row."""
     x, y, gate = node.inputs[:3]
     return relax.op.add(x, node.emit(relax.op.multiply(y, gate)))
 
@@ -102,14 +102,14 @@ def swiglu(node: Node) -> relax.Expr:
 def gated(
     node: Node, gate: relax.Expr, up: relax.Expr, alpha: float, beta: float, limit: float | None, rounded: bool = False
 ) -> relax.Expr:
-    """``gate * sigmoid(alpha * gate) * (up + beta)``, both within a limit.
+    """Return ``gate * sigmoid(alpha * gate) * (up + beta)``, both clipped.
 
     Parameters
     ----------
     limit
-        The largest number of each, and of `up` also the least one's size; None for none.
+        The upper bound of both; its negative is the lower bound of `up`. None does not clip.
     rounded
-        The activated gate has the type of the node's own input.
+        Whether the activated gate is rounded to the type of the node's input.
     """
     dtype = dtype_of(gate)
     if limit is not None:
@@ -125,7 +125,7 @@ def gated(
 
 
 def is_all_finite(node: Node) -> relax.Expr:
-    """com.microsoft.IsAllFinite: one truth for all numbers of all its tensors."""
+    """com.microsoft.IsAllFinite: one boolean for all numbers of all its tensors."""
     only_nan, only_inf = node.attrs.get("isnan_only", 0), node.attrs.get("isinf_only", 0)
     if only_nan and only_inf:
         raise ValueError("its attributes isnan_only and isinf_only exclude each other; leave one of them out")
@@ -155,17 +155,17 @@ def _complex(node: Node, conjugate: bool) -> relax.Expr:
 
 
 def complex_mul(node: Node) -> relax.Expr:
-    """com.microsoft.ComplexMul: numbers whose two parts are the last axis."""
+    """com.microsoft.ComplexMul: the last axis holds real and imaginary part."""
     return _complex(node, conjugate=False)
 
 
 def complex_mul_conj(node: Node) -> relax.Expr:
-    """com.microsoft.ComplexMulConj: times the conjugate of the second one."""
+    """com.microsoft.ComplexMulConj: multiply by the conjugate of the second operand."""
     return _complex(node, conjugate=True)
 
 
 def sample_op(node: Node) -> relax.Expr:
-    """com.microsoft.SampleOp: what it is given."""
+    """com.microsoft.SampleOp: the identity."""
     return node.inputs[0]
 
 

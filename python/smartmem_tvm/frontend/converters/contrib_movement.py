@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that ONNX Runtime had before ONNX had them, or under another name: they become ONNX's."""
+"""Operators that ONNX Runtime had before ONNX, or has under another name: they become ONNX's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm import relax
 
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 
-# The version of ONNX whose operators these become; models that state an older one may have them too.
+# The version of ONNX whose operators these become; a model of an older version may have them too.
 _OPSET = 16
 
 
@@ -26,7 +26,7 @@ def _known(node: Node, position: int, name: str) -> np.ndarray:
 
 
 def expand_dims(node: Node) -> relax.Expr:
-    """com.microsoft.ExpandDims: one axis of size 1."""
+    """com.microsoft.ExpandDims: add one axis of size 1."""
     return relax.op.expand_dims(node.inputs[0], int(_known(node, 1, "axis").reshape(-1)[0]))
 
 
@@ -36,7 +36,7 @@ def gather_nd(node: Node) -> relax.Expr:
 
 
 def grid_sample(node: Node) -> relax.Expr:
-    """com.microsoft.GridSample: the one of opset 16."""
+    """com.microsoft.GridSample: ONNX's of opset 16."""
     kept = {key: node.attrs[key] for key in ("align_corners", "mode", "padding_mode") if key in node.attrs}
     return _later(node).call("GridSample", *node.inputs[:2], **kept)
 
@@ -50,7 +50,7 @@ def pad(node: Node) -> relax.Expr:
 
 
 def range_of(node: Node) -> relax.Expr:
-    """com.microsoft.Range: all three numbers are known, and the step is 1 if it is left out."""
+    """com.microsoft.Range: all three numbers are constants; the default step is 1."""
     start, limit = (_known(node, at, "range").reshape(()) for at in (0, 1))
     step = np.ones((), start.dtype) if node.input(2) is None else _known(node, 2, "range").reshape(())
     count = max(0, int(np.ceil((limit.astype("float64") - start) / step)))
@@ -58,12 +58,12 @@ def range_of(node: Node) -> relax.Expr:
 
 
 def trilu(node: Node) -> relax.Expr:
-    """com.microsoft.Trilu: half of each matrix, and zeros."""
+    """com.microsoft.Trilu: the upper or lower triangle of each matrix."""
     return _later(node).call("Trilu", *node.inputs[:2], upper=node.attrs.get("upper", 1))
 
 
 def unfold_tensor(node: Node) -> relax.Expr:
-    """com.microsoft.UnfoldTensor: windows of an axis, whose places are the last axis."""
+    """com.microsoft.UnfoldTensor: sliding windows along an axis; the places in a window become the last axis."""
     x, (size, step) = node.inputs[0], (node.attrs["size"], node.attrs.get("step", 1))
     rank = len(shape_of(x))
     axis = node.attrs.get("dim", -1) % rank
@@ -76,12 +76,12 @@ def unfold_tensor(node: Node) -> relax.Expr:
 
 
 def torch_embedding(node: Node) -> relax.Expr:
-    """com.microsoft.TorchEmbedding: rows of a table; what its other inputs say is about gradients."""
+    """com.microsoft.TorchEmbedding: rows of a table; its other inputs concern gradients."""
     return _later(node).call("Gather", *node.inputs[:2], axis=0)
 
 
 def conv_transpose_with_dynamic_pads(node: Node) -> relax.Expr:
-    """com.microsoft.ConvTransposeWithDynamicPads: pads are an input, and known."""
+    """com.microsoft.ConvTransposeWithDynamicPads: its input of pads has to be a constant."""
     kept = {key: value for key, value in node.attrs.items() if not key.startswith("tvm_custom")}
     if node.input(2) is not None:
         kept["pads"] = [int(each) for each in _known(node, 2, "Pads")]

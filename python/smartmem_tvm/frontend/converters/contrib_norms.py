@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divisions by the root mean square of parts of the last axis, in float32 (domain com.microsoft)."""
+"""RMS normalizations of parts of the last axis, in float32 (domain com.microsoft)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_
 
 
 def branchwise_rms_norm(node: Node) -> relax.Expr:
-    """com.microsoft.BranchwiseRMSNorm: of each branch, which is an axis or a part of the last one."""
+    """com.microsoft.BranchwiseRMSNorm: normalize each branch, which is an axis or a part of the last one."""
     x, scale = node.inputs[0], node.input(1)
     shape, branches = shape_of(x), node.attrs.get("num_branches", 0)
     parts = (*shape[:-1], branches, shape[-1] // branches) if branches else tuple(shape)
@@ -23,7 +23,7 @@ def branchwise_rms_norm(node: Node) -> relax.Expr:
 
 
 def gated_rms_norm(node: Node) -> relax.Expr:
-    """com.microsoft.GatedRMSNorm: times an activated gate."""
+    """com.microsoft.GatedRMSNorm: multiply the norm by an activated gate."""
     x, scale, gate = node.inputs[:3]
     shape, size = shape_of(x), shape_of(scale)[0]
     if shape[-1] % size:
@@ -40,7 +40,7 @@ def gated_rms_norm(node: Node) -> relax.Expr:
 
 
 def _divided(node: Node, x: relax.Expr, parts: tuple[int, ...]) -> relax.Expr:
-    """In the shape `parts`, divided by the root mean square of the last axis; in float32."""
+    """Reshape to `parts` and divide by the root mean square of the last axis, in float32."""
     wide = node.emit(relax.op.reshape(astype(node, x, "float32"), parts))
     mean = node.emit(relax.op.mean(node.emit(relax.op.multiply(wide, wide)), -1, keepdims=True))
     epsilon = constant(node.attrs.get("epsilon", 1e-5), "float32")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of sequences without the tokens that fill them up, as ONNX Runtime packs them.
+"""Attention of sequences packed without padding, as ONNX Runtime packs them.
 
-The tokens of all sequences are rows one after the other. ``token_offset`` says where each of them is among the rows of
-the padded batch, and then where the padding is; ``cumulative_sequence_length`` where each sequence begins.
+The tokens of all sequences are consecutive rows. ``token_offset`` has the row of each token in the padded batch,
+followed by the rows of the padding; ``cumulative_sequence_length`` has the beginning of each sequence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def packed_attention(node: Node) -> relax.Expr:
 
 
 def packed_multi_head_attention(node: Node) -> relax.Expr:
-    """com.microsoft.PackedMultiHeadAttention: of one tensor of heads, or of three."""
+    """com.microsoft.PackedMultiHeadAttention of one tensor of heads or of three."""
     query, key, value, bias, offsets, ends, score_bias = (node.input(at) for at in range(7))
     if key is None:  # [tokens, heads, 3, size]
         tokens, heads, _, size = shape_of(query)
@@ -40,7 +40,7 @@ def packed_multi_head_attention(node: Node) -> relax.Expr:
 
 
 def _attention(node: Node, tensors: list[relax.Expr], offsets: relax.Expr, ends: relax.Expr, score_bias) -> relax.Expr:
-    """Of the padded batch, in which no row sees the padding; then its tokens alone."""
+    """Compute attention of the padded batch with the padding masked, and return the rows of its tokens."""
     (batch, length), tokens, dtype = shape_of(offsets), shape_of(tensors[0])[0], dtype_of(tensors[0])
     begins, stops = (
         node.emit(relax.op.reshape(node.emit(relax.op.strided_slice(ends, [0], [at], [at + batch])), (batch, 1)))
@@ -60,14 +60,14 @@ def _attention(node: Node, tensors: list[relax.Expr], offsets: relax.Expr, ends:
 
 
 def _tokens(node: Node, offsets: relax.Expr, tokens: int) -> relax.Expr:
-    """Where the tokens are among the rows of the padded batch."""
+    """Return the rows of the tokens in the padded batch."""
     batch, length = shape_of(offsets)
     flat = node.emit(relax.op.reshape(offsets, (batch * length,)))
     return node.emit(relax.op.strided_slice(flat, [0], [0], [tokens]))
 
 
 def restore_padding(node: Node) -> relax.Expr:
-    """com.microsoft.RestorePadding: tokens where they are in the padded batch, and zeros elsewhere."""
+    """com.microsoft.RestorePadding: scatter the tokens into the padded batch, with zeros elsewhere."""
     x, offsets = node.inputs[:2]
     (tokens, width), (batch, length) = shape_of(x), shape_of(offsets)
     places = node.emit(relax.op.reshape(_tokens(node, offsets, tokens), (tokens, 1)))

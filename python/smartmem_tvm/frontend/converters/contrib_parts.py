@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the converters of ONNX Runtime's operators know of their inputs and attributes; all else is refused by name.
+"""The inputs and attributes that the converters of ONNX Runtime's operators handle; others are refused by name.
 
-Operators grow from one release to the next: an input or an attribute that came later would be left out unseen.
+ONNX Runtime's releases add inputs and attributes: a new one would otherwise be ignored silently.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tvm import relax
 
 from smartmem_tvm.frontend.converters.node import Node
 
-# Operator: inputs; attributes. A minus is before those that no converter is for, and what means nothing behind their
-# equals sign; a star behind an input that may come any number of times.
+# Operator: inputs; attributes. A minus marks one that no converter handles; the value after its equals sign has no
+# effect and is accepted. A star marks an input that may be repeated.
 _TABLE = """
 Attention: input weights bias mask_index past attention_bias -past_sequence_length; -do_rotary=0 mask_filter_value
   num_heads -past_present_share_buffer=0 qkv_hidden_sizes rotary_embedding_dim scale unidirectional
@@ -135,20 +135,20 @@ UnfoldTensor: input; dim size step
 
 @dataclass(frozen=True)
 class Parts:
-    """What an operator takes.
+    """The inputs and attributes of an operator.
 
     Attributes
     ----------
     inputs : tuple of str
-        In their order.
+        The inputs in order.
     refused_inputs : frozenset of str
-        Those of them that have no converter.
+        The inputs that no converter handles.
     variadic : bool
-        Whether the last input may come any number of times.
+        Whether the last input may be repeated.
     attributes : frozenset of str
         All names.
     refused_attributes : dict
-        Those that have no converter -> the values that mean nothing.
+        Attributes that no converter handles -> the values that have no effect.
     """
 
     inputs: tuple[str, ...]
@@ -177,11 +177,11 @@ def _lines() -> dict[str, Parts]:
 
 
 PARTS = _lines()
-_OWN = "tvm_custom"  # what TVM's importer adds
+_OWN = "tvm_custom"  # the attribute that TVM's importer adds
 
 
 def guarded(name: str, convert: Callable[[Node], relax.Expr]) -> Callable[[Node], relax.Expr]:
-    """The converter of an operator, which refuses what the table does not hold."""
+    """Return a converter that first refuses inputs and attributes that are not in the table."""
     if name not in PARTS:
         return convert
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ONNX Runtime adds to the scores of attention for how far apart two places are."""
+"""ONNX Runtime's relative position biases, which are added to the scores of attention."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 
 
 def relative_position_bias(node: Node) -> relax.Expr:
-    """com.microsoft.RelativePositionBias: a number for each head and bucket of distances, as T5 has it.
+    """com.microsoft.RelativePositionBias: a number for each head and bucket of distances, as in T5.
 
-    The table is kept by columns: the numbers of a head are one after the other in memory.
+    The table is stored by columns: the numbers of a head are contiguous in memory.
     """
     table = node.inputs[0]
     lengths = [node.constant(at) for at in (1, 2)]
@@ -29,7 +29,7 @@ def relative_position_bias(node: Node) -> relax.Expr:
 
 
 def _buckets(rows: int, keys: int, buckets: int, both: bool, farthest: int) -> np.ndarray:
-    """The bucket of each pair [row, key]: near ones have one each, others share them by the logarithm."""
+    """Return the bucket of each pair [row, key]: small distances have their own, larger ones share by the logarithm."""
     ahead = np.arange(keys)[None] - np.arange(rows)[:, None]
     first = 0
     if both:
@@ -43,7 +43,7 @@ def _buckets(rows: int, keys: int, buckets: int, both: bool, farthest: int) -> n
 
 
 def gated_relative_position_bias(node: Node) -> relax.Expr:
-    """com.microsoft.GatedRelativePositionBias: a bias that the queries scale, as WavLM has it."""
+    """com.microsoft.GatedRelativePositionBias: a bias that the queries scale, as in WavLM."""
     query, query_bias, distances, weight, bias, eco = node.inputs[:6]
     heads, dtype = node.attrs["num_heads"], dtype_of(query)
     query = heads_of(node, node.emit(relax.op.add(query, query_bias)), heads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime's products of matrices and what it computes with them: distances, inverses, Fourier transforms."""
+"""ONNX Runtime's matrix products, and distances, inverses and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_
 
 
 def gemm_fast_gelu(node: Node) -> relax.Expr:
-    """com.microsoft.GemmFastGelu: a product, a bias, and the approximation of Gelu by tanh."""
+    """com.microsoft.GemmFastGelu: a product, a bias, and the tanh approximation of Gelu."""
     product = node.emit(relax.op.matmul(node.inputs[0], node.inputs[1]))
     bias = node.input(2)
     return relax.op.nn.gelu_tanh(product if bias is None else node.emit(relax.op.add(product, bias)))
@@ -27,7 +27,7 @@ def fused_mat_mul_activation(node: Node) -> relax.Expr:
 
 
 def c_dist(node: Node) -> relax.Expr:
-    """com.microsoft.CDist: the distance of each row of one matrix from each row of another."""
+    """com.microsoft.CDist: the distance between each row of one matrix and each row of another."""
     metric = node.text("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
         raise ValueError(f"its metric is '{metric}', and known are euclidean and sqeuclidean")
@@ -40,7 +40,7 @@ def c_dist(node: Node) -> relax.Expr:
 
 
 def inverse(node: Node) -> relax.Expr:
-    """com.microsoft.Inverse of square matrices: elimination with the largest number of each column as its pivot."""
+    """com.microsoft.Inverse of square matrices: Gauss-Jordan elimination with partial pivoting."""
     x, given = node.inputs[0], dtype_of(node.inputs[0])
     *batch, rows, columns = shape_of(x)
     if rows != columns:
@@ -57,7 +57,7 @@ def inverse(node: Node) -> relax.Expr:
 
 
 def _eliminate(at, size: int, matrix, result, work) -> None:
-    """Gauss and Jordan on ``[matrix | 1]``, in place in `work`."""
+    """Gauss-Jordan elimination of ``[matrix | 1]``, in place in `work`."""
 
     def number(row, column):
         return work[(at, row, column)]
@@ -67,8 +67,8 @@ def _eliminate(at, size: int, matrix, result, work) -> None:
         one = tirx.Select(row == column, tirx.const(1, work.dtype), tirx.const(0, work.dtype))
         store(work, (at, row, column + size), one)
     with loop(size) as pivot:
-        # The largest of the column comes to the pivot's row, by exchanges with each larger one below; the condition is
-        # asked before any number moves. `result` holds a number meanwhile.
+        # The largest number of the column moves to the pivot's row by exchanges with each larger one below it. The
+        # condition is evaluated before any number moves. `result` is the temporary of an exchange.
         with loop(size) as row, when(_larger(work, at, row, pivot)), loop(2 * size) as turned:
             store(result, (at, 0, 0), number(row, turned))
             store(work, (at, row, turned), number(pivot, turned))
@@ -92,13 +92,13 @@ def _transform(node: Node, x: relax.Expr, inverse: int) -> relax.Expr:
 
 
 def rfft(node: Node) -> relax.Expr:
-    """com.microsoft.Rfft: the last axis becomes half of a spectrum and the two parts of its numbers."""
+    """com.microsoft.Rfft: the last axis becomes a one-sided spectrum and an axis of real and imaginary part."""
     x = node.inputs[0]
     return _transform(node, node.emit(relax.op.reshape(x, (*shape_of(x), 1))), 0)
 
 
 def irfft(node: Node) -> relax.Expr:
-    """com.microsoft.Irfft: the real signal of half of a spectrum."""
+    """com.microsoft.Irfft: the real signal of a one-sided spectrum."""
     result = _transform(node, node.inputs[0], 1)
     return relax.op.reshape(result, shape_of(result)[:-1])
 

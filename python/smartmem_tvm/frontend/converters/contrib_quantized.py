@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformers' operators with weights of eight bits, and sums and products of bytes (domain com.microsoft)."""
+"""Transformer operators with 8-bit weights, and sums and products of bytes (domain com.microsoft)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def q_attention(node: Node) -> relax.Expr:
 
 
 def q_embed_layer_normalization(node: Node) -> relax.Expr:
-    """com.microsoft.QEmbedLayerNormalization: rows of tables of bytes, which are floats once they are looked up."""
+    """com.microsoft.QEmbedLayerNormalization: embeddings gathered from tables of bytes and dequantized."""
     ids, segments, words, places, segment_table, gamma, beta, mask = (node.input(at) for at in range(8))
     # Scales begin at input 8 and zero points at 13: words, places, segments, gamma, beta.
     parameters = [(node.input(8 + at), node.input(13 + at)) for at in range(5)]
@@ -37,7 +37,7 @@ def q_embed_layer_normalization(node: Node) -> relax.Expr:
 
 
 def qlinear_reduce_mean(node: Node) -> relax.Expr:
-    """com.microsoft.QLinearReduceMean: of what the bytes stand for."""
+    """com.microsoft.QLinearReduceMean: the mean of the dequantized bytes."""
     x, scale, zero, y_scale, y_zero = (node.input(at) for at in range(5))
     wide = dequantized(node, x, scale, zero)
     mean = node.emit(relax.op.mean(wide, list(node.attrs["axes"]), bool(node.attrs["keepdims"])))
@@ -46,13 +46,13 @@ def qlinear_reduce_mean(node: Node) -> relax.Expr:
 
 
 def mul_integer(node: Node) -> relax.Expr:
-    """com.microsoft.MulInteger: products of bytes less their zero points, as int32."""
+    """com.microsoft.MulInteger: products of bytes minus their zero points, as int32."""
     a, a_zero, b, b_zero = (node.input(at) for at in range(4))
     return node.apply("multiply", centred(node, a, a_zero), centred(node, b, b_zero))
 
 
 def reduce_sum_integer(node: Node) -> relax.Expr:
-    """com.microsoft.ReduceSumInteger: sums of signed bytes as int32, of others as uint32."""
+    """com.microsoft.ReduceSumInteger: sums of signed bytes as int32, of unsigned bytes as uint32."""
     x = node.inputs[0]
     wide = node.astype(x, "int32" if node.type_of(0).startswith("int") else "uint32")
     return relax.op.sum(wide, list(node.attrs["axes"]), bool(node.attrs["keepdims"]))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of ONNX Runtime's own domains that have no converter, and what to do about each."""
+"""Operators of ONNX Runtime's own domains without a converter, and a remedy for each."""
 
 from __future__ import annotations
 
-# Why, with the remedy -> operators of com.microsoft.
+# Reason and remedy -> operators of com.microsoft.
 _REASONS = {
     "it runs a decoder in a loop until a text ends, or is a part of such a loop; export the decoder alone and search in"
     " your program": (
@@ -44,7 +44,7 @@ _REASONS = {
     "one of its matrices is sparse; make it dense": "SparseToDenseMatMul",
 }
 
-# Whole domains -> the same.
+# Whole domain -> reason and remedy.
 _DOMAINS = {
     "ai.onnx.ml": "it belongs to a model of tables (trees, vectors, categories), which is no network; run it in ONNX"
     " Runtime before or after the network",
@@ -58,11 +58,11 @@ REFUSED = {f"com.microsoft.{name}": why for why, names in _REASONS.items() for n
 
 
 def reason(label: str) -> str | None:
-    """Why an operator is refused and what to do, None if it is none of these.
+    """Return why an operator is refused and the remedy; None for any other operator.
 
     Parameters
     ----------
     label : str
-        Its domain and its name, as ``com.microsoft.BeamSearch``.
+        Its domain and its name, like ``com.microsoft.BeamSearch``.
     """
     return REFUSED.get(label, _DOMAINS.get(label.rpartition(".")[0]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime's rotary embedding: pairs of numbers turned by an angle that a table has for each place."""
+"""ONNX Runtime's rotary embeddings: pairs of numbers rotated by an angle from a table, for each position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rotary_embedding(node: Node) -> relax.Expr:
 
 
 def _of_heads(node: Node, rows_of_tables: list[relax.Expr]) -> relax.Expr:
-    """The first input turned, whether its heads are an axis or not."""
+    """Rotate the first input, with or without an axis of heads."""
     x = node.inputs[0]
     tables = *rows_of_tables, bool(node.attrs.get("interleaved", 0))
     if len(shape_of(x)) == 4:
@@ -33,13 +33,13 @@ def _of_heads(node: Node, rows_of_tables: list[relax.Expr]) -> relax.Expr:
 
 
 def m_rotary_embedding(node: Node) -> relax.Expr:
-    """com.microsoft.MRotaryEmbedding: each pair has the angle of a place in time, height or width."""
+    """com.microsoft.MRotaryEmbedding: each pair has the angle of a position in time, height or width."""
     positions, tables = node.inputs[1], node.inputs[2:4]
     sections, pairs = list(node.attrs["mrope_section"]), shape_of(tables[0])[1]
     if len(sections) != 3 or sum(sections) != pairs:
         raise ValueError(f"its mrope_section is {sections}, which does not add up to {pairs} pairs")
     kind = np.repeat(np.arange(3), sections)
-    if node.attrs.get("mrope_layout", 0):  # in turns, and time for what is left
+    if node.attrs.get("mrope_layout", 0):  # interleaved; time for the remaining pairs
         kind = np.zeros(pairs, int)
         for stream in (1, 2):
             kind[stream : sections[stream] * 3 : 3] = stream
@@ -56,7 +56,7 @@ def m_rotary_embedding(node: Node) -> relax.Expr:
 
 
 def gemma_rotary_embedding(node: Node) -> relax.Expr:
-    """com.microsoft.GemmaRotaryEmbedding: queries and keys, with what they are a quarter of a turn further."""
+    """com.microsoft.GemmaRotaryEmbedding: queries and keys, given together with their quarter-turn rotations."""
     angles, *given = node.inputs[:5]
     batch, rows, size = shape_of(angles)
     sine, cosine = (
@@ -73,7 +73,7 @@ def gemma_rotary_embedding(node: Node) -> relax.Expr:
 
 
 def _places(node: Node, positions: relax.Expr, rows: int) -> relax.Expr:
-    """[batch or 1, rows]; a single number is the place of the first row."""
+    """Return positions [batch or 1, rows]; a single number is the position of the first row."""
     if len(shape_of(positions)) == 2:
         return positions
     return node.emit(relax.op.add(positions, constant(np.arange(rows)[None], dtype_of(positions))))
@@ -82,20 +82,20 @@ def _places(node: Node, positions: relax.Expr, rows: int) -> relax.Expr:
 def rotated(
     node: Node, x: relax.Expr, positions: relax.Expr, cosines: relax.Expr, sines: relax.Expr, interleaved: bool
 ) -> relax.Expr:
-    """[batch, heads, rows, size] with its first numbers turned: neighbours, or those half of them apart.
+    """Rotate the first numbers of each row of [batch, heads, rows, size]: pairs of neighbours, or of the two halves.
 
     Parameters
     ----------
     positions
-        [batch or 1, rows], rows of the tables.
+        [batch or 1, rows]: the row of the tables for each position.
     cosines, sines
-        [places, pairs]. Numbers beyond the pairs stay as they are.
+        [positions, pairs]. Numbers beyond the pairs stay unchanged.
     """
     return turned_by(node, x, *(_row(node, table, positions) for table in (cosines, sines)), interleaved)
 
 
 def turned_by(node: Node, x: relax.Expr, cosine: relax.Expr, sine: relax.Expr, interleaved: bool) -> relax.Expr:
-    """The same with the cosines and sines of each row, [batch or 1, 1, rows, pairs]."""
+    """Rotate as in `rotated` with the cosines and sines of each row, [batch or 1, 1, rows, pairs]."""
     batch, heads, rows, size = shape_of(x)
     pairs = shape_of(cosine)[3]
     turned = x if 2 * pairs == size else _part(node, x, 0, 2 * pairs)
@@ -120,7 +120,7 @@ def turned_by(node: Node, x: relax.Expr, cosine: relax.Expr, sine: relax.Expr, i
 
 
 def _row(node: Node, table: relax.Expr, positions: relax.Expr) -> relax.Expr:
-    """[batch or 1, 1, rows, pairs]."""
+    """Return the rows of a table for positions, [batch or 1, 1, rows, pairs]."""
     taken = node.call("Gather", table, positions, axis=0)
     batch, rows, pairs = shape_of(taken)
     return node.emit(relax.op.reshape(taken, (batch, 1, rows, pairs)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NonMaxSuppression: as many rows as it selects, which is known only at run time."""
+"""NonMaxSuppression, whose number of selected rows is known only at run time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NONE = -1
 def non_max_suppression(node: Node) -> relax.Expr:
     """NonMaxSuppression with a known limit of boxes per class.
 
-    Each class of each image is a row of a kernel: again and again it takes the box of the highest score (the first of
-    equal ones), and drops those that overlap it. A second kernel puts the rows one behind the other, and the result is
-    a view of the part that was written.
+    Each class of each image is a row of a kernel, which repeatedly takes the box of the highest score (the first of
+    equal ones) and drops the boxes that overlap it. A second kernel concatenates the rows, and the result is a view of
+    the part that it wrote.
     """
     boxes, scores = node.inputs[:2]
     (batch, count, _), (_, classes, _) = shape_of(boxes), shape_of(scores)
@@ -75,7 +75,7 @@ def _limit(node: Node) -> int:
 
 
 def _cut(node: Node, rows: relax.Expr, shape: relax.Expr) -> relax.Expr:
-    """The rows up to a number that is known at run time."""
+    """Return the first rows, whose number is known only at run time."""
     known = node.emit(relax.op.tensor_to_shape(shape))
     selected = tirx.Var("selected", "int64")
     sizes = relax.ShapeExpr([selected, 3])
@@ -84,7 +84,7 @@ def _cut(node: Node, rows: relax.Expr, shape: relax.Expr) -> relax.Expr:
 
 
 def _overlap(node: Node, boxes, image: ir.Expr, one: ir.Expr, other: ir.Expr) -> ir.Expr:
-    """The overlap of two boxes: their intersection by their union, 0 if one is empty."""
+    """Return the overlap of two boxes: intersection over union, 0 if one is empty."""
     spans = [_corners(node, boxes, image, each) for each in (one, other)]
     zero = tirx.const(0, boxes.dtype)
     intersection, areas = None, []
@@ -99,7 +99,7 @@ def _overlap(node: Node, boxes, image: ir.Expr, one: ir.Expr, other: ir.Expr) ->
 
 
 def _corners(node: Node, boxes, image: ir.Expr, number: ir.Expr) -> list[ir.Expr]:
-    """The lower and the upper corner of a box."""
+    """Return the lower and the upper corner of a box."""
     a, b, c, d = (boxes[image, number, column] for column in range(4))
     if node.attrs.get("center_point_box", 0):
         half = tirx.const(0.5, boxes.dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on each number alone: powers, remainders, shifts, activations in types other than float32 ..."""
+"""Element-wise operators: powers, remainders, shifts, activations in types other than float32 ..."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tvm import relax, te, tirx
 from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of
 
 _A_FEW = 8  # inputs of Max, Min or Sum
-_MOST_PRODUCTS = 64  # of a power whose exponent is known
+_MOST_PRODUCTS = 64  # multiplications for a power with a constant exponent
 
 
 def power(node: Node) -> relax.Expr | None:
     """Pow of integers, of bfloat16, or of two types; the result has the type of the base.
 
-    TVM's operator wants one type of floating point. A known exponent of integers is a product, exact in all bits; else
-    it goes through float64, as in ONNX Runtime. The cube of a GELU is a product, too: TVM warns of
-    each power by 3 and more.
+    TVM's operator takes one floating type. A power of integers with a constant exponent becomes products, exact in all
+    bits; otherwise it is computed in float64, as in ONNX Runtime. The cube of a GELU becomes products, too: TVM warns
+    about each power by 3 and more.
     """
     base, exponent = node.inputs
     dtype, other = dtype_of(base), dtype_of(exponent)
@@ -36,9 +36,9 @@ def power(node: Node) -> relax.Expr | None:
 
 
 def of_several(name: str) -> Callable[[Node], relax.Expr | None]:
-    """The converter of Max, Min or Sum of a few tensors: one after the other, which later ones can be fused with.
+    """Return the converter of Max, Min or Sum of a few tensors: a chain of binary operators, which can be fused.
 
-    TVM stacks the inputs and reduces them, which is what is left for many.
+    TVM stacks the inputs and reduces them; this is kept for many inputs.
     """
 
     def convert(node: Node) -> relax.Expr | None:
@@ -53,7 +53,7 @@ def of_several(name: str) -> Callable[[Node], relax.Expr | None]:
 
 
 def negate(node: Node) -> relax.Expr | None:
-    """Neg of numbers without a sign, which wrap: TVM makes a constant -1 of their type, and takes 0 - x for 0."""
+    """Neg of unsigned numbers, which wrap: TVM makes a constant -1 of their type, and simplifies 0 - x to 0."""
     dtype = dtype_of(node.inputs[0])
     if not dtype.startswith("uint"):
         return None
@@ -61,7 +61,7 @@ def negate(node: Node) -> relax.Expr | None:
 
 
 def atan2(node: Node) -> relax.Expr:
-    """The angle of points, of two tensors of one shape and type, as C has it: Relax has no such operator."""
+    """C's ``atan2`` of two tensors of one shape and type: Relax has no operator for it."""
     y, x = node.inputs
     return node.bb.emit_te(
         lambda y, x: te.compute(y.shape, lambda *at: tirx.atan2(y(*at), x(*at)), name="atan2"),
@@ -76,7 +76,7 @@ def _fits_float32(dtype: str) -> bool:
 
 
 def _to_the(node: Node, base: relax.Expr, exponent: int, result: relax.Expr) -> relax.Expr:
-    """A power by squares and products."""
+    """Compute a power by repeated squaring."""
     if exponent <= 1:
         return result
     half = node.emit(_to_the(node, base, exponent // 2, base))
@@ -101,9 +101,9 @@ def mod(node: Node) -> relax.Expr | None:
 
 
 def bit_shift(node: Node) -> relax.Expr | None:
-    """BitShift by a negative number of bits, or by as many as the type has: only the sign is left.
+    """BitShift by a negative number of bits or by at least the type's width: the result is 0, or the sign's bits.
 
-    TVM leaves that to the processor.
+    TVM leaves the result of these shifts to the processor.
     """
     x, y = node.inputs
     dtype, value = dtype_of(x), node.constant(1)
@@ -131,7 +131,7 @@ def is_inf(node: Node) -> relax.Expr | None:
 
 
 def equal(node: Node) -> relax.Expr | None:
-    """Equal of truth values, which TVM's code generator compares as floating point numbers."""
+    """Equal of booleans, which TVM's code generator compares as floating point numbers."""
     x, y = node.inputs
     if not all(isinstance(each.ty, relax.TensorType) and dtype_of(each) == "bool" for each in (x, y)):
         return None
@@ -139,7 +139,7 @@ def equal(node: Node) -> relax.Expr | None:
 
 
 def sign(node: Node) -> relax.Expr | None:
-    """Sign of numbers without one, and of NaN, which stays NaN."""
+    """Sign of unsigned numbers, and of NaN, which stays NaN."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     if dtype.startswith("u"):
         return relax.op.astype(relax.op.not_equal(x, constant(0, dtype)), dtype)
@@ -149,12 +149,12 @@ def sign(node: Node) -> relax.Expr | None:
 
 
 def shrink(node: Node) -> relax.Expr | None:
-    """Shrink of integers: the threshold and the bias need not be such."""
+    """Shrink of integers, whose threshold and bias may be fractions: computed in float32."""
     return in_float32(node) if "int" in dtype_of(node.inputs[0]) else None
 
 
 def in_float32(node: Node) -> relax.Expr:
-    """By TVM's converter, in float32 between casts."""
+    """Convert with TVM's converter in float32 between casts."""
     x = node.inputs[0]
     wide = [
         each if each is None or dtype_of(each) != dtype_of(x) else astype(node, each, "float32") for each in node.inputs
@@ -164,12 +164,12 @@ def in_float32(node: Node) -> relax.Expr:
 
 
 def _in_float32(*dtypes: str) -> Callable[[Node], relax.Expr | None]:
-    """The converter of an operator that TVM has no code for in these types."""
+    """Return the converter of an operator for which TVM has no code in these types."""
     return lambda node: in_float32(node) if dtype_of(node.inputs[0]) in dtypes else None
 
 
 def elu(node: Node) -> relax.Expr | None:
-    """Elu and Selu in any type; TVM's converters are of float32."""
+    """Elu and Selu in any type; TVM's converters compute only float32."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     if dtype == "float32":
         return None
@@ -183,7 +183,7 @@ def elu(node: Node) -> relax.Expr | None:
 
 
 def celu(node: Node) -> relax.Expr:
-    """Celu, ``max(0, x) + min(0, a (exp(x / a) - 1))``; a scalar stays one, of which ONNX's function makes a row."""
+    """Celu, ``max(0, x) + min(0, a (exp(x / a) - 1))``; a scalar stays a scalar, unlike in ONNX's function."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     alpha, zero, one = (constant(value, dtype) for value in (node.attrs.get("alpha", 1.0), 0, 1))
     power = node.emit(relax.op.exp(node.emit(relax.op.divide(x, alpha))))
@@ -192,7 +192,7 @@ def celu(node: Node) -> relax.Expr:
 
 
 def hard_swish(node: Node) -> relax.Expr | None:
-    """HardSwish of doubles, whose sixth is the attribute of ONNX's HardSigmoid: a float32."""
+    """HardSwish of doubles: its constant 1/6 is an attribute of ONNX's HardSigmoid and so a float32."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     if dtype != "float64":
         return None
@@ -201,7 +201,7 @@ def hard_swish(node: Node) -> relax.Expr | None:
 
 
 def gelu(node: Node) -> relax.Expr | None:
-    """Gelu of doubles approximated by tanh, whose two constants are float32 in ONNX's function."""
+    """Gelu of doubles by the tanh approximation, whose two constants are float32 in ONNX's function."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     if dtype != "float64" or node.attrs.get("approximate") != b"tanh":
         return None
@@ -214,7 +214,7 @@ def gelu(node: Node) -> relax.Expr | None:
 
 
 def thresholded_relu(node: Node) -> relax.Expr:
-    """ThresholdedRelu in any type; TVM multiplies by 0 or 1, which is NaN for an infinite number."""
+    """ThresholdedRelu in any type; TVM multiplies by 0 or 1, which gives NaN for an infinite number."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     above = relax.op.greater(x, constant(node.attrs.get("alpha", 1.0), dtype))
     return relax.op.where(above, x, constant(0, dtype))
@@ -240,12 +240,12 @@ CONVERTERS = {
     "Sign": sign,
     "Sum": of_several("add"),
     "ThresholdedRelu": thresholded_relu,
-    # LLVM has no such functions of half precision, nor TVM's own forms of them.
+    # Neither LLVM nor TVM has these functions in half precision.
     **dict.fromkeys(
         ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "LRN"),
         _HALVES,
     ),
-    # A kernel already when `WidenSums` looks for sums.
+    # Already a kernel when `WidenSums` searches for sums.
     "Einsum": _HALVES,
     "IsNaN": _in_float32("bfloat16"),
     "smartmem.Atan2": atan2,  # of `torch_angles`

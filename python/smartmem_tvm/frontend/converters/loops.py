@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels written as loops, for what Relax has no operator for: rows that do not wait for each other."""
+"""Write kernels as loops for operators that Relax lacks, for example over independent rows."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def loops_kernel(
     outputs: Sequence[Output],
     body: Callable[[list, list], None],
 ) -> list[relax.Expr]:
-    """Call a kernel of any loops.
+    """Build a kernel of any loops and call it.
 
     Parameters
     ----------
     inputs : sequence of relax.Expr
         Tensors that the kernel reads.
     outputs : sequence of (shape, dtype)
-        What it writes. Scratch memory is a further result.
+        Tensors that the kernel writes. Scratch memory is a further result.
     body : callable
-        ``body(inputs, outputs)`` says its statements to TVM's IRBuilder with the helpers below, given buffers.
+        ``body(inputs, outputs)`` emits the statements to TVM's IRBuilder with the helpers below; it gets buffers.
 
     Returns
     -------
@@ -59,14 +59,14 @@ def rows_kernel(
     outputs: Sequence[Output],
     body: Callable[[list, list, list], None],
 ) -> list[relax.Expr]:
-    """Call a kernel that does the same for each row, in order within a row and in parallel over them.
+    """Build and call a kernel that runs the same statements for each row: sequential within a row, parallel over rows.
 
     Parameters
     ----------
     rows : sequence of int
-        The sizes that number the rows.
+        The sizes of the space of rows.
     inputs, outputs
-        As `loops_kernel` takes them. A row may read again what it has written itself.
+        As in `loops_kernel`. A row may read back values that it has written itself.
     body : callable
         ``body(row, inputs, outputs)``: `row` is a list of indices.
 
@@ -77,7 +77,7 @@ def rows_kernel(
     """
 
     def nest(read: list, written: list) -> None:
-        # One loop: TVM's threads know no parallel loop within another.
+        # One flat loop: TVM's threads do not support nested parallel loops.
         with T.parallel(_index(0), _index(prod(rows))) as number, T.sblock(name):
             row = unflatten(T.axis.spatial(_index(prod(rows)), number), [*map(_index, rows)])
             _touches(read, written)
@@ -90,20 +90,19 @@ def rows_kernel(
 def points(
     name: str, sizes: Sequence[int], read: Sequence, written: Sequence, step: tuple[int, ir.Expr] | None = None
 ) -> Iterator[list[ir.Expr]]:
-    """``with points(...) as indices``: the same for each point of a space, none of which waits for another.
+    """``with points(...) as indices``: run the same statements for each point of a space, independent of each other.
 
     Parameters
     ----------
     sizes : sequence of int
-        Of the space.
+        The extents of the space.
     read, written : sequence of buffers
-        What its points may read and write.
+        The buffers that the points may read and write.
     step : (int, ir.Expr), optional
-        The extent and the variable of a loop around this, each round of which waits for the one before. It becomes the
-        first of the indices.
+        The extent and the variable of a sequential loop around the space. It becomes the first index.
     """
     with T.grid(*map(_index, sizes)) as found, T.sblock(name):
-        variables = found if len(sizes) > 1 else [found]  # TVM gives a single one as it is
+        variables = found if len(sizes) > 1 else [found]  # TVM returns a single variable without a list
         place = [T.axis.scan(_index(step[0]), step[1])] if step else []
         place += [T.axis.spatial(_index(size), each) for size, each in zip(sizes, variables, strict=True)]
         _touches(read, written)
@@ -111,17 +110,17 @@ def points(
 
 
 def loop(extent: int):
-    """``with loop(extent) as i``: one after the other."""
+    """``with loop(extent) as i``: a sequential loop."""
     return T.serial(_index(0), _index(extent))
 
 
 def unrolled(extent: int):
-    """``with unrolled(extent) as i``: written out, so that what it indexes may lie in registers."""
+    """``with unrolled(extent) as i``: an unrolled loop, so that arrays indexed by `i` may be kept in registers."""
     return T.unroll(_index(0), _index(extent))
 
 
 def registers(count: int, dtype: str):
-    """Values of one point."""
+    """Allocate local values of one point."""
     return T.sblock_alloc_buffer([_index(count)], dtype, scope="local")
 
 
@@ -132,7 +131,7 @@ def store(buffer, indices: Sequence, value) -> None:
 
 @contextmanager
 def when(condition) -> Iterator[None]:
-    """``with when(condition)``: only then."""
+    """``with when(condition)``: run the statements only if the condition holds."""
     with T.If(condition), T.Then():
         yield
 

@@ -11,7 +11,7 @@ from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_
 
 
 def gather(node: Node) -> relax.Expr | None:
-    """Gather: a slice if the indices are an arithmetic progression, else one ``take``.
+    """Gather: a slice if the indices are an arithmetic progression, otherwise one ``take``.
 
     TVM's converter computes ``where(indices < 0, indices + shape_of(data)[axis], indices)`` at run time::
 
@@ -54,7 +54,7 @@ def _step(index: np.ndarray) -> int | None:
 
 
 def pad(node: Node) -> relax.Expr | None:
-    """Pad by nothing: its input, as TVM's converter makes an opaque copy of it. By a run-time number: zeros first."""
+    """Pad: return the input for pads of 0, of which TVM makes an opaque copy; for a run-time value pad zeros first."""
     pads = node.attrs.get("pads")  # an attribute before opset 11
     if len(node.inputs) > 1 and isinstance(node.inputs[1], GenericConst):
         pads = node.inputs[1].value.numpy()
@@ -75,7 +75,7 @@ def pad(node: Node) -> relax.Expr | None:
 
 
 def _wrapped(node: Node, pads) -> relax.Expr:
-    """Pad with the numbers of the other side: TVM's operator knows no such mode."""
+    """Pad in mode "wrap", with the numbers of the other side: TVM's operator lacks the mode."""
     x, axes = node.inputs[0], node.constant(3)
     axes = range(len(shape_of(x))) if axes is None else axes
     for axis, (first, last) in zip(axes, np.asarray(pads).reshape(2, -1).T):
@@ -86,7 +86,7 @@ def _wrapped(node: Node, pads) -> relax.Expr:
 
 
 def one_hot(node: Node) -> relax.Expr | None:
-    """OneHot in the type of its values: TVM's converter makes any float a float64, and wants a scalar depth."""
+    """OneHot in the type of its values: TVM's converter turns any float into float64, and requires a scalar depth."""
     indices, depth, values = node.inputs
     if not isinstance(depth, GenericConst):
         raise ValueError("its depth is known only at run time; make it an initializer")
@@ -105,14 +105,14 @@ def one_hot(node: Node) -> relax.Expr | None:
 
 
 def eye_like(node: Node) -> relax.Expr:
-    """EyeLike: a constant. TVM's converter wants the type of the input."""
+    """EyeLike as a constant: TVM's converter only supports the type of the input."""
     number = node.attrs.get("dtype")
     dtype = dtype_of(node.inputs[0]) if number is None else str(onnx.helper.tensor_dtype_to_np_dtype(number))
     return constant(np.eye(*shape_of(node.inputs[0]), node.attrs.get("k", 0)), dtype)
 
 
 def concat(node: Node) -> relax.Expr | None:
-    """Concat with parts that have no elements: without them."""
+    """Concat without the parts that have no elements."""
     if not all(isinstance(each.ty, relax.TensorType) for each in node.inputs):
         return None  # shape values
     parts = [each for each in node.inputs if 0 not in shape_of(each)]
@@ -122,7 +122,7 @@ def concat(node: Node) -> relax.Expr | None:
 
 
 def slice_(node: Node) -> relax.Expr | None:
-    """Slice of nothing; TVM's operator gives such an axis a negative size."""
+    """Slice with an empty result; TVM's operator gives the axis a negative size."""
     x = node.inputs[0]
     if not isinstance(x.ty, relax.TensorType):
         return None  # shape values
@@ -138,7 +138,7 @@ def slice_(node: Node) -> relax.Expr | None:
         axis, step = at if axes is None else int(axes[at]), 1 if steps is None else int(steps[at])
         size = shape_of(x)[axis]
         if step < 0 and start < -size:
-            start = clamped[at] = 0  # the first number, as ONNX says, where numpy takes none
+            start = clamped[at] = 0  # the first number, as ONNX specifies; numpy takes none
         sizes[axis] = len(range(*slice(start, int(end), step).indices(size)))
     if 0 in sizes:
         return constant(np.zeros(sizes), dtype_of(x))
@@ -148,7 +148,7 @@ def slice_(node: Node) -> relax.Expr | None:
 
 
 def top_k(node: Node) -> relax.Expr | None:
-    """TopK of uint64, by int64 in the same order; and any order that is asked for is a sorted one."""
+    """TopK of uint64, computed on int64 in the same order; an unsorted TopK returns sorted results, too."""
     x = node.inputs[0]
     if dtype_of(x) != "uint64":
         return node.with_inputs(*node.inputs, sorted=1).by_tvm() if not node.attrs.get("sorted", 1) else None
@@ -160,7 +160,7 @@ def top_k(node: Node) -> relax.Expr | None:
 
 
 def one_axis(node: Node) -> relax.Expr | None:
-    """Squeeze and Unsqueeze of an axis that is a number, where ONNX and TVM want a list of one."""
+    """Squeeze and Unsqueeze of an axis that is a scalar instead of a list of one."""
     axes = node.constant(1)
     if axes is None or axes.ndim:
         return None
@@ -168,7 +168,7 @@ def one_axis(node: Node) -> relax.Expr | None:
 
 
 def compress(node: Node) -> relax.Expr:
-    """Compress by a mask that is known: the elements that it leaves."""
+    """Compress by a constant mask."""
     mask = node.constant(1)
     if mask is None:
         raise ValueError("its condition decides the shape, and is known only at run time; make it an initializer")

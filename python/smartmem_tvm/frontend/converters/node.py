@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One ONNX node on its way to Relax, as a converter sees it."""
+"""An ONNX node as the argument of a converter to Relax."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 @dataclass(frozen=True)
 class Node:
-    """An operator with its inputs already in Relax.
+    """An ONNX operator whose inputs are Relax expressions.
 
     Attributes
     ----------
     bb : relax.BlockBuilder
-        Where results are bound.
+        The builder that binds results.
     op : str
-        The operator; one of another domain than ONNX's as ``domain.operator``.
+        The operator's name; ``domain.operator`` for a domain other than ONNX's.
     inputs : sequence of relax.Expr or None
-        None where an optional input is left out.
+        The inputs; None for an omitted optional input.
     attrs : dict
         Attributes as TVM parses them: strings are bytes, tensors TensorProto, nested graphs GraphProto.
     opset : int
         ONNX's version that the model states.
     outputs : int
-        How many results the node names, left out ones included.
+        The number of results that the node names, omitted ones included.
     narrow : sequence of str
-        The type that the file states for each input, empty where it is not one of `smartmem_tvm.narrow`. May end early.
+        The type that the file states for each input, empty if it is not one of `smartmem_tvm.narrow`. May be shorter
+        than the inputs.
     convert : callable
-        (node) -> what the converter of that node makes, of ours or of TVM's; see `call`.
+        (node) -> the result of that node's converter, ours or TVM's; see `call`.
     """
 
     bb: relax.BlockBuilder
@@ -47,25 +48,25 @@ class Node:
     convert: Callable[[Node], relax.Expr] | None = None
 
     def input(self, position: int) -> relax.Expr | None:
-        """The input at a position, None if it is left out."""
+        """Return the input at a position, None if it is omitted."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def constant(self, position: int) -> np.ndarray | None:
-        """The value of an input, None if it is left out or known only at run time."""
+        """Return the value of an input, None if it is omitted or known only at run time."""
         return value_of(self.input(position))
 
     def type_of(self, position: int) -> str:
-        """The type of an input's numbers, which in Relax may be kept in bytes."""
+        """Return the type of an input's numbers, which Relax may store in bytes."""
         narrow = self.narrow[position] if position < len(self.narrow) else ""
         return narrow or dtype_of(self.inputs[position])
 
     def text(self, name: str, default: str = "") -> str:
-        """An attribute that is a string."""
+        """Return an attribute that is a string."""
         value = self.attrs.get(name, default)
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
     def call(self, op: str, *inputs: relax.Expr | None, **attributes) -> relax.Var:
-        """The first result of another operator of ONNX, as its converter computes it."""
+        """Convert another operator of ONNX and return its first result."""
         inputs = onnx_frontend.onnx_input(inputs)
         custom = {"tvm_custom": {**self.attrs.get("tvm_custom", {}), "num_outputs": 1}}
         result = self.convert(replace(self, op=op, inputs=inputs, attrs={**custom, **attributes}, outputs=1, narrow=()))
@@ -77,18 +78,18 @@ class Node:
         return self.bb.emit(expr)
 
     def with_inputs(self, *inputs: relax.Expr | None, **attrs) -> Node:
-        """The same operator on other inputs, with some attributes changed."""
+        """Return the same operator with other inputs and with some attributes changed."""
         return replace(self, inputs=inputs, attrs={**self.attrs, **attrs})
 
     def by_tvm(self) -> relax.Expr:
-        """What TVM's own converter makes of it."""
+        """Convert the node with TVM's own converter."""
         convert = onnx_frontend._get_convert_map()[self.op].get_converter(self.opset)
         return self.bb.normalize(convert(self.bb, onnx_frontend.onnx_input(self.inputs), dict(self.attrs), [{}, {}]))
 
     def apply(self, name: str, *operands: relax.Expr) -> relax.Expr:
-        """An operator on each number, which numpy and Relax call the same; of constants a constant.
+        """Apply an element-wise operator that has the same name in numpy and Relax; constants give a constant.
 
-        Relax folds constants as well, by compiling a kernel for each: seconds for the weights of a network.
+        Relax also folds constants, but compiles a kernel for each: seconds for the weights of a network.
         """
         values = [value_of(each) for each in operands]
         if any(value is None for value in values):
@@ -97,7 +98,7 @@ class Node:
         return constant(getattr(np, name)(*values).astype(dtype, copy=False), dtype)
 
     def astype(self, x: relax.Expr, dtype: str) -> relax.Expr:
-        """`x` in a type; of a constant a constant, unless numpy knows nothing of one of the types."""
+        """Cast `x`; a constant stays a constant unless numpy lacks one of the types."""
         if dtype_of(x) == dtype:
             return x
         value = value_of(x)
@@ -105,7 +106,7 @@ class Node:
         return constant(value, dtype) if known else self.emit(relax.op.astype(x, dtype))
 
     def reshape(self, x: relax.Expr, shape: Sequence[int]) -> relax.Expr:
-        """`x` in a shape; of a constant a constant."""
+        """Reshape `x`; a constant stays a constant."""
         value = value_of(x)
         if value is None:
             return self.emit(relax.op.reshape(x, shape))
@@ -113,25 +114,25 @@ class Node:
 
 
 def value_of(expr: relax.Expr | None) -> np.ndarray | None:
-    """The value of a Relax constant, None for anything else."""
+    """Return the value of a Relax constant, None for any other expression."""
     return expr.value.numpy() if isinstance(expr, GenericConst) else None
 
 
 def shape_of(expr: relax.Expr) -> list[int]:
-    """The sizes of a tensor."""
+    """Return the sizes of a tensor."""
     return [int(size) for size in expr.ty.shape]
 
 
 def dtype_of(expr: relax.Expr) -> str:
-    """The type of a tensor's numbers, as TVM writes it."""
+    """Return the type of a tensor's numbers in TVM's notation."""
     return str(expr.ty.dtype.dtype)
 
 
 def astype(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
-    """A tensor with numbers of another type."""
+    """Cast a tensor to another type."""
     return x if dtype_of(x) == dtype else node.emit(relax.op.astype(x, dtype))
 
 
 def constant(value, dtype: str) -> relax.Expr:
-    """A Relax constant of exactly this type."""
+    """Return a Relax constant of exactly this type."""
     return relax.const(np.asarray(value, dtype), dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalizations."""
+"""Layer, mean-variance, RMS and batch normalization, and Dropout."""
 
 import numpy as np
 from tvm import relax
@@ -8,9 +8,9 @@ from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_
 
 
 def layer_normalization(node: Node) -> relax.Expr | None:
-    """LayerNormalization in double precision, or whose mean and inverse deviation are asked for: in pieces.
+    """LayerNormalization in double precision, or with mean and inverse deviation as results, as simple operators.
 
-    TVM's operator knows neither: its code generator refuses float64, and its converter gives constants for the
+    TVM's operator supports neither: its code generator refuses float64, and its converter returns constants for the
     second and third result.
     """
     x, scale, bias = (*node.inputs, None)[:3]
@@ -36,8 +36,7 @@ def layer_normalization(node: Node) -> relax.Expr | None:
 def mean_variance_normalization(node: Node) -> relax.Expr:
     """MeanVarianceNormalization by the squares of the centred numbers.
 
-    ONNX's function takes the square of the mean from the mean of the squares, of which little is left where the mean
-    is large.
+    ONNX's function subtracts the square of the mean from the mean of the squares, which cancels if the mean is large.
     """
     x, given = node.inputs[0], dtype_of(node.inputs[0])
     working = "float64" if given == "float64" else "float32"
@@ -50,7 +49,7 @@ def mean_variance_normalization(node: Node) -> relax.Expr:
 
 
 def rms_normalization(node: Node) -> relax.Expr | None:
-    """RMSNormalization of a whole tensor, in pieces: TVM's operator keeps at least one axis."""
+    """RMSNormalization over all axes, as simple operators: TVM's operator keeps at least one axis."""
     x, scale = node.inputs[:2]
     if node.attrs.get("axis", -1) % x.ty.ndim:
         return None
@@ -63,7 +62,7 @@ def rms_normalization(node: Node) -> relax.Expr | None:
 
 
 def batch_normalization(node: Node) -> relax.Expr | None:
-    """BatchNormalization in training mode: by the mean and variance of the batch, with the running ones as results."""
+    """BatchNormalization in training mode: uses the statistics of the batch and returns the running ones."""
     if node.opset < 14 and node.outputs > 1 and not node.attrs.get("is_test", 0):
         raise ValueError("it is in training mode; export the model for inference")
     if not node.attrs.get("training_mode", 0):
@@ -88,7 +87,7 @@ def batch_normalization(node: Node) -> relax.Expr | None:
 
 
 def dropout(node: Node) -> relax.Expr:
-    """Dropout of nothing, as at inference; random numbers are refused."""
+    """Dropout at inference, the identity; random numbers are refused."""
     x, ratio, training = (*node.inputs, None, None)[:3]
     attributes = node.opset < 7 and not node.attrs.get("is_test", 0)
     if attributes or (training is not None and (node.constant(2) is None or node.constant(2).any())):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of old versions in the form that they have now: what was an attribute is an input, and the like.
+"""Convert old versions of operators to their newest form: attributes become inputs, and the like.
 
-Converters, of ours and of TVM's, know the newest forms; TVM's take the oldest form that they have for any that is
-older, whatever it says.
+Our converters and TVM's support the newest forms; TVM applies its oldest form to any older one, even if that has
+another meaning.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from smartmem_tvm.frontend.old_versions import ENDED
 
 
 def newest_form(node: Node) -> Node | relax.Expr:
-    """A node as its operator is written now; or what it computes, where there is no such operator.
+    """Return a node in the newest form of its operator, or the expression it computes if there is no operator for it.
 
     Raises
     ------
     ValueError
-        If it says what no version of its operator means.
+        If no version of its operator allows it.
     """
     for before, renew in zip(ENDED.get(node.op, ()), RENEW.get(node.op, ()), strict=True):
         if isinstance(node, Node) and node.opset < before:
@@ -45,7 +45,7 @@ def _whole(values) -> relax.Expr:
 
 
 def _as_input(name: str, opset: int, missing: tuple = ()) -> Callable[[Node], Node]:
-    """Whole numbers that were an attribute are the second input."""
+    """Turn an attribute of integers into the second input."""
 
     def renew(node: Node) -> Node:
         values = node.attrs.get(name, missing or None)
@@ -56,7 +56,7 @@ def _as_input(name: str, opset: int, missing: tuple = ()) -> Callable[[Node], No
 
 
 def _broadcast(node: Node) -> Node:
-    """The second operand, which begins at an axis of the first, gets the axes that follow."""
+    """Append axes of size 1 to the second operand, which is aligned to an axis of the first."""
     x, y = node.inputs
     if node.attrs.get("broadcast", 0) and "axis" in node.attrs:
         shape, rank = shape_of(y), len(shape_of(x))
@@ -70,7 +70,7 @@ def _broadcast(node: Node) -> Node:
 
 
 def _slopes(node: Node) -> Node:
-    """A slope for each channel is one along the second axis."""
+    """Reshape slopes, one for each channel, to broadcast along the second axis."""
     x, slope = node.inputs
     shape, rank = shape_of(slope), len(shape_of(x))
     if len(shape) == 1 and shape != [1] and rank > 2:
@@ -79,7 +79,7 @@ def _slopes(node: Node) -> Node:
 
 
 def _flattened(node: Node) -> Node | relax.Expr:
-    """All axes from one on count as one."""
+    """Flatten all axes from ``axis`` on into one."""
     x = node.inputs[0]
     shape = shape_of(x)
     axis = node.attrs.get("axis", 1)
@@ -94,7 +94,7 @@ def _flattened(node: Node) -> Node | relax.Expr:
 
 
 def _cast(node: Node) -> Node:
-    """A type by its name."""
+    """Replace the type's name by its number."""
     name = node.text("to")
     if name not in set(TensorProto.DataType.keys()):
         raise ValueError(f"its type is called '{name}', and ONNX knows no such type")
@@ -102,7 +102,7 @@ def _cast(node: Node) -> Node:
 
 
 def _pad(node: Node) -> Node:
-    """Widths and the number between are inputs."""
+    """Turn the widths and the padding value into inputs."""
     if len(node.inputs) > 1:
         return node
     widths = node.attrs.get("pads", node.attrs.get("paddings"))
@@ -123,7 +123,7 @@ def _slice(node: Node) -> Node:
 
 
 def _split(node: Node) -> Node:
-    """Sizes may be numbers of the type of the data."""
+    """Convert sizes, which may have the type of the data, to integers."""
     sizes = node.attrs.get("split", node.constant(1))
     if sizes is None and len(node.inputs) > 1:
         raise ValueError("its sizes are known only at run time; make them an initializer")
@@ -132,7 +132,7 @@ def _split(node: Node) -> Node:
 
 
 def _tile(node: Node) -> Node:
-    """So many copies along one axis."""
+    """Turn a number of copies along one axis into repeats of all axes."""
     count, axis = node.constant(1), node.constant(2)
     if count is None or axis is None:
         raise ValueError("its tiles and axis are known only at run time; make them initializers")
@@ -150,7 +150,7 @@ def _clip(node: Node) -> Node:
 
 
 def _at_each_place(node: Node) -> Node | relax.Expr:
-    """BatchNormalization with numbers for each place of a picture, not only for each channel."""
+    """Convert BatchNormalization with statistics for each pixel instead of each channel."""
     if node.opset < 7 and not node.attrs.get("is_test", 0):
         raise ValueError("it is in training mode (is_test is 0); export the model for inference")
     if node.attrs.get("spatial", 1):
@@ -169,7 +169,7 @@ def _test_mode(node: Node) -> dict[str, int]:
 
 
 def _count(node: Node) -> Node:
-    """How many is an input of one number."""
+    """Turn the attribute ``k`` into an input."""
     return node if len(node.inputs) > 1 else _renewed(node, 10, [node.inputs[0], _whole([node.attrs["k"]])], ("k",))
 
 
@@ -179,7 +179,7 @@ def _upsample(node: Node) -> Node:
 
 
 def _whole_norm(node: Node) -> Node:
-    """A norm of an order that is a number of floating point."""
+    """Convert the order of a norm, which was a float, to an integer."""
     order = node.attrs.get("p", 2.0)
     if order != int(order):
         raise ValueError(f"its order p is {order}, and only whole ones are supported")
@@ -187,7 +187,7 @@ def _whole_norm(node: Node) -> Node:
 
 
 def _defaults(opset: int, **attrs) -> Callable[[Node], Node]:
-    """What an attribute was that is not there."""
+    """Write out the old defaults of missing attributes."""
 
     def renew(node: Node) -> Node:
         return _renewed(node, opset, node.inputs, **{**attrs, **node.attrs})
@@ -216,4 +216,4 @@ RENEW: dict[str, tuple[_Renew, ...]] = {
     "TopK": (_count, _defaults(11)),
     "Upsample": (_upsample,),
 }
-"""Operator -> what becomes of a node of each form that ended, in the order of `old_versions.ENDED`."""
+"""Operator -> the conversion of each form that ended, in the order of `old_versions.ENDED`."""

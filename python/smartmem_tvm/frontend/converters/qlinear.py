@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime's operators from quantized numbers to quantized numbers (QLinearAdd ...), computed in float32.
+"""ONNX Runtime's operators on quantized tensors (QLinearAdd ...), computed in float32.
 
-ONNX Runtime rounds some of them in another order, so that a few numbers in ten thousand differ by one.
+ONNX Runtime rounds some of them in another order, so a few numbers in ten thousand differ by one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _Compute = Callable[[Node, list[relax.Expr]], relax.Expr]
 
 
 def _in_floats(compute: _Compute, *operands: int, result: int | None = None) -> Callable[[Node], relax.Expr]:
-    """A converter that computes on what its operands stand for.
+    """Return a converter that dequantizes operands, computes in float32, and quantizes the result.
 
     Parameters
     ----------
     compute
-        From float32 tensors to one.
+        The function from float32 tensors to one.
     operands
-        Positions of the operands; a scale and a zero point (0 if left out) follow each.
+        Positions of the operands; a scale and a zero point (0 if omitted) follow each.
     result
-        Position of the scale and the zero point of the result; behind the operands by default.
+        Position of the scale and the zero point of the result; after the operands by default.
     """
     end = operands[-1] + 3 if result is None else result
 
@@ -41,7 +41,7 @@ def _in_floats(compute: _Compute, *operands: int, result: int | None = None) -> 
 
 
 def _scalar(node: Node, position: int) -> relax.Expr | None:
-    """A parameter of a whole tensor."""
+    """Return a scale or zero point as a scalar for the whole tensor."""
     parameter = node.input(position)
     if parameter is None or not shape_of(parameter):
         return parameter
@@ -67,7 +67,7 @@ def _average_pool(node: Node, values: list[relax.Expr]) -> relax.Expr:
 
 
 def _softmax(node: Node, values: list[relax.Expr]) -> relax.Expr:
-    """Along an axis; in an opset before 13 all axes from it on count as one."""
+    """Softmax along an axis; before opset 13, over all axes from it on."""
     (x,) = values
     shape = shape_of(x)
     axis = node.attrs.get("axis", -1) % len(shape)
@@ -91,7 +91,7 @@ def global_average_pool(node: Node) -> relax.Expr:
 
 
 def concat(node: Node) -> relax.Expr:
-    """com.microsoft.QLinearConcat: each part in the units of the result."""
+    """com.microsoft.QLinearConcat: requantize each part with the scale of the result."""
     if len(node.inputs) % 3 != 2:
         raise ValueError("a scale and a zero point belong to each of its parts")
     scale, zero = _scalar(node, 0), _scalar(node, 1)

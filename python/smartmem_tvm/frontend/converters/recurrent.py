@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RNN, GRU and LSTM: one matmul for the inputs of all steps, then one kernel whose loop runs over the steps.
 
-A layer is the same few kernels however long its sequences are. On a GPU each step of its loop is a launch.
+A layer has the same few kernels for sequences of any length. On a GPU each step of its loop is a launch.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell, Layer, run
 
 _BACKWARD = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-_TIME_FIRST = [1, 0, 2]  # exchanges the first two axes of an input or a state
+_TIME_FIRST = [1, 0, 2]  # swaps the first two axes of an input or a state
 _UNITS = 2  # the axis of hidden units in weights, biases and states
 
 
 def recurrent(node: Node) -> relax.Expr:
-    """RNN, GRU and LSTM with all attributes; what is in half precision is computed in single precision."""
+    """RNN, GRU and LSTM with all attributes; half precision is computed in single precision."""
     return layer_of(node, CELLS[node.op], _tensors, shape_of(node.inputs[2])[-1])
 
 
 def layer_of(node: Node, cell: Cell, tensors_of: Callable[[Node, Cell, int], dict], hidden: int) -> relax.Expr:
-    """The kernel of a layer and its results, as the node asks for them.
+    """Build the kernel of a layer and return the results that the node names.
 
     Parameters
     ----------
     tensors_of : callable
-        (node, cell, directions) -> what the kernel reads, as `recurrent_cells.Unit` calls it.
+        (node, cell, directions) -> the kernel's inputs, named as in `recurrent_cells.Unit`.
     hidden : int
-        Units of a state.
+        Number of hidden units.
     """
     direction = node.text("direction", "forward")
     if direction not in _BACKWARD:
@@ -61,7 +61,7 @@ def layer_of(node: Node, cell: Cell, tensors_of: Callable[[Node, Cell, int], dic
 
 
 def _as_asked(node: Node, result: relax.Expr, hidden: int) -> relax.Expr:
-    """A result in the node's own type and order of axes, without the units that fill the last vector."""
+    """Return a result in the node's type and order of axes, without the padding of the last vector of units."""
     if shape_of(result)[-1] != hidden:
         result = node.emit(relax.op.strided_slice(result, [-1], [0], [hidden]))
     dtype = dtype_of(node.inputs[0])
@@ -72,7 +72,7 @@ def _as_asked(node: Node, result: relax.Expr, hidden: int) -> relax.Expr:
 
 
 def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
-    """What the kernel reads, as `recurrent_cells.Unit` calls it; hidden units are whole vectors."""
+    """Return the kernel's inputs, named as in `recurrent_cells.Unit`; hidden units are padded to whole vectors."""
     dtype = dtype_of(node.inputs[0])
     working = "float32" if dtype in ("float16", "bfloat16") else dtype
     batch_first = bool(node.attrs.get("layout", 0))
@@ -106,7 +106,7 @@ def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
 
 
 def whole_vectors(node: Node, expr: relax.Expr, sizes: Sequence[int]) -> relax.Expr:
-    """An operand of these sizes, the third of which numbers hidden units, filled up to whole vectors."""
+    """Reshape an operand to these sizes and pad the third, the hidden units, to whole vectors."""
     expr = node.emit(relax.op.reshape(expr, sizes))
     missing = -sizes[_UNITS] % LANES
     if not missing:
@@ -117,9 +117,9 @@ def whole_vectors(node: Node, expr: relax.Expr, sizes: Sequence[int]) -> relax.E
 
 
 def in_blocks(node: Node, r: relax.Expr) -> relax.Expr:
-    """What goes from units to gates of units as [directions, blocks of units, from, gates, units of a block].
+    """Lay out recurrent weights as [directions, blocks of units, source units, gates, units of a block].
 
-    So that the weights of a vector of units are one piece of memory.
+    The weights of a vector of units are then contiguous in memory.
     """
     directions, gates, units, hidden = shape_of(r)
     blocks = node.emit(relax.op.reshape(r, [directions, gates, units // LANES, LANES, hidden]))
@@ -127,9 +127,10 @@ def in_blocks(node: Node, r: relax.Expr) -> relax.Expr:
 
 
 def biases(node: Node, bias: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    """What is added to the input's part of the gates, and the last gate's bias of the state's part.
+    """Return the bias of the input's part of the gates, and the state's bias of the last gate.
 
-    The latter stays where the product with the state is where that comes before the reset; elsewhere all is one.
+    With ``linear_before_reset`` the latter is added to the product with the state, before the reset; otherwise it is
+    part of the former.
     """
     directions, both, units = shape_of(bias)
     gates = both // 2
@@ -144,7 +145,7 @@ def biases(node: Node, bias: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
 
 
 def _projected(node: Node, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
-    """The input's part of the gates of all steps, [steps, batch, directions, gates, units]: one matmul."""
+    """Return the input's part of the gates of all steps, [steps, batch, directions, gates, units]: one matmul."""
     (steps, batch, width), rows = shape_of(x), shape_of(w)[:3]
     flat = node.emit(relax.op.reshape(x, [steps * batch, width]))
     weights = node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(w, [prod(rows), width])), [1, 0]))
@@ -155,11 +156,11 @@ def _projected(node: Node, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None
 
 
 def _activations(node: Node, cell: Cell, directions: int) -> list[list[Function]]:
-    """The functions of each direction."""
+    """Return the activation functions of each direction."""
     each = len(cell.activations)
     names = [name.decode() for name in node.attrs.get("activations", ())] or list(cell.activations) * directions
     if directions == 1 and len(names) == 2 * each and names[:each] == names[each:]:
-        names = names[:each]  # the default of RNN's schema has those of two directions, and tools write it out
+        names = names[:each]  # the default of RNN's schema lists those of two directions, and tools write it out
     if len(names) != each * directions:
         raise ValueError(f"it has {len(names)} activations where {each * directions} belong")
     found = functions(names, node.attrs.get("activation_alpha", ()), node.attrs.get("activation_beta", ()))

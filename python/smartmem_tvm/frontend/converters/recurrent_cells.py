@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RNN, GRU and LSTM do, step by step: the statements of a kernel.
+"""The kernels of RNN, GRU and LSTM, step by step.
 
-Within a step the hidden units do not wait for each other, and neither do the sequences of a batch and the directions.
+Within a step the hidden units, the sequences of a batch and the directions are independent.
 """
 
 from __future__ import annotations
@@ -18,32 +18,31 @@ from smartmem_tvm.frontend.converters.loops import loop, points, registers, stor
 _PEEPHOLES = {"input": 0, "output": 1, "forget": 2}
 
 
-# Hidden units that are computed side by side, as the lanes of a vector: four gates of them are the sums that the
-# registers of any CPU hold.
+# Hidden units computed in one vector: the accumulators of four gates of them fit in the registers of any CPU.
 LANES = 16
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What the three layers differ in.
+    """The differences between the three layers.
 
     Attributes
     ----------
     gates : int
-        Blocks of rows in W and R.
+        Number of gates: blocks of rows in W and R.
     activations : tuple of str
-        Of one direction, where the node does not say.
+        Default activations of one direction.
     phases : callable
-        Given the node's attributes, the parts of a step: each says the statements of one hidden unit, and begins when
-        the one before has ended for all units.
+        (attributes of the node) -> the phases of a step: each emits the statements of one hidden unit, and starts after
+        the previous phase of all units.
     initial : tuple of int
-        Which inputs of the node are the states before the first step: the hidden state, and what else is handed on.
+        Positions of the node's inputs with the initial states: the hidden state, and the cell state of an LSTM.
     scratch : callable
-        Given a `Layer`, name -> (shape, type) of what `before` writes.
+        (`Layer`) -> name -> (shape, type) of the buffers that `before` writes.
     before : callable
-        Given a `Layer`, the step and `Unit.buffers`, the statements of a step that come before its units.
+        (`Layer`, step, `Unit.buffers`) emits the statements of a step that precede those of its units.
     multiply : callable
-        (unit, gates, operand) -> adds ``operand @ R`` to the sums of these gates.
+        (unit, gates, operand) emits the addition of ``operand @ R`` to the sums of these gates.
     """
 
     gates: int
@@ -62,7 +61,7 @@ class Layer:
     Attributes
     ----------
     hidden : int
-        Units of a state.
+        Number of hidden units.
     """
 
     cell: Cell
@@ -70,38 +69,39 @@ class Layer:
     batch: int
     hidden: int
     backward: tuple[bool, ...]  # for each direction
-    activations: list[list[Function]]  # of each direction
+    activations: list[list[Function]]  # for each direction
     attrs: dict
 
     @property
     def blocks(self) -> int:
-        """Vectors of units that hold the state. No other unit reads what is beyond `hidden` in the last one."""
+        """Return the number of vectors of units that hold the state; no unit reads the last one's padding."""
         return -(-self.hidden // LANES)
 
     @property
     def scratch(self) -> tuple[int, ...]:
-        """The shape of what each step hands to the next, and each phase: `Unit.hidden` and `Unit.handed`."""
+        """Return the shape of the values passed between steps and between phases: `Unit.hidden` and `Unit.handed`."""
         return (3, len(self.backward), self.batch, self.blocks * LANES)
 
 
-_HANDED = 2  # the place in the scratch behind the hidden states before and after a step
+_HANDED = 2  # index in the scratch after the hidden states before and after a step
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One step of one hidden unit of a sequence in a direction, as statements are said about it.
+    """One step of one hidden unit of a sequence in a direction; its methods read values and emit statements.
 
     Attributes
     ----------
     step, place : ir.Expr
-        How many steps were before, and the step whose input is taken.
+        The number of previous steps, and the step whose input is read.
     direction, sequence, block, lane : ir.Expr
-        Which unit this is.
+        The position of the unit.
     sums : buffer
-        The gates of this unit.
+        The accumulators of this unit's gates.
     buffers : dict
-        ``x`` (the input's part of the gates), ``r``; where the node has them ``rb`` (a bias that goes with `r`), ``p``
-        (peepholes), ``state0`` ... (initial) and ``lengths``. Written are ``y``, a list of ``states``, and ``scratch``.
+        Read: ``x`` (the input's part of the gates), ``r``, and if the node has them ``rb`` (the bias of the product
+        with `r`), ``p`` (peepholes), ``state0`` ... (initial) and ``lengths``. Written: ``y``, a list of ``states``,
+        and ``scratch``.
     """
 
     layer: Layer
@@ -116,15 +116,15 @@ class Unit:
 
     @property
     def at(self) -> tuple:
-        """The unit in tensors of states."""
+        """Return the indices of the unit in tensors of states."""
         return self.direction, self.sequence, self.block * LANES + self.lane
 
     def hidden(self, k=None):
-        """The hidden state before this step, of this unit or of any."""
+        """Return the hidden state before this step, of this unit or of unit `k`."""
         return self._scratch(self.step % 2, k)
 
     def handed(self, k=None):
-        """What an earlier phase of this step handed on."""
+        """Return the value that an earlier phase of this step wrote, of this unit or of unit `k`."""
         return self._scratch(_HANDED, k)
 
     def _scratch(self, place, k):
@@ -136,38 +136,38 @@ class Unit:
         store(self.buffers["states"][0], self.at, value)
 
     def hand_on(self, value) -> None:
-        """Write what the next phase reads of all units."""
+        """Write this unit's value for the next phase, which reads those of all units."""
         store(self.buffers["scratch"], (_HANDED, *self.at), value)
 
     def cell(self):
-        """The state of an LSTM's unit that no other unit reads."""
+        """Return the cell state of an LSTM's unit, which no other unit reads."""
         return self.buffers["states"][1][self.at]
 
     def set_cell(self, value) -> None:
-        """Write it."""
+        """Write the cell state."""
         store(self.buffers["states"][1], self.at, value)
 
     def sum(self, gate: int):
-        """What goes into a gate."""
+        """Return the accumulator of a gate."""
         return self.sums[gate]
 
     def set_sum(self, gate: int, value) -> None:
-        """Write it."""
+        """Write the accumulator of a gate."""
         store(self.sums, (gate,), value)
 
     def input(self, gate: int):
-        """The part of a gate that comes from the input."""
+        """Return the input's part of a gate."""
         direction, sequence, unit = self.at
         return self.buffers["x"][(self.place, sequence, direction, gate, unit)]
 
     def peephole(self, gate: str, state):
-        """The part of an LSTM's gate that comes from the cell."""
+        """Return the cell's part of an LSTM's gate."""
         if "p" not in self.buffers:
             return tirx.const(0, state.ty.dtype)
         return self.buffers["p"][(self.direction, _PEEPHOLES[gate], self.at[-1])] * state
 
     def activate(self, number: int, value):
-        """The activation of this number for a gate, after the clip."""
+        """Return activation `number` of a gate, after the clip."""
         clip = self.layer.attrs.get("clip", 0.0)
         if clip:
             bound = tirx.const(clip, value.ty.dtype)
@@ -175,7 +175,7 @@ class Unit:
         return self.function(number, value)
 
     def function(self, number: int, value):
-        """The activation of this number of a value as it is: ONNX Runtime clips gates, and not an LSTM's cell."""
+        """Return activation `number` of an unclipped value: ONNX Runtime clips gates, but not an LSTM's cell."""
         forward, *backward = [each[number] for each in self.layer.activations]
         if not backward or backward[0] is forward:
             return forward(value)
@@ -252,7 +252,7 @@ def _lstm(unit: Unit) -> None:
 
 
 def _gru(attrs: dict) -> tuple:
-    """The reset goes before the last product, which then waits for all resets, or after it and its bias."""
+    """Return the phases: the reset precedes the last product, which needs it of all units, or follows it."""
     if attrs.get("linear_before_reset", 0):
         return (_gru_with_reset_after_product,)
     return _gru_reset, _gru_with_reset_before_product
@@ -266,11 +266,11 @@ CELLS = {
 
 
 def run(layer: Layer, inputs: dict, results: dict) -> None:
-    """All steps of a layer; `inputs` and `results` are `Unit.buffers`."""
+    """Emit all steps of a layer; `inputs` and `results` are `Unit.buffers`."""
     buffers, phases = inputs | results, layer.cell.phases(layer.attrs)
     read = list(inputs.values())
     written = [results["y"], *results["states"], *(results[name] for name in results if name not in ("y", "states"))]
-    # Sequences run faster than blocks: those of a batch read the same weights.
+    # Sequences vary faster than blocks: those of a batch read the same weights.
     sizes = (len(layer.backward), layer.blocks, layer.batch, LANES)
     across = partial(points, sizes=sizes, read=read, written=written)
     with across("first") as (direction, block, sequence, lane):
@@ -280,7 +280,7 @@ def run(layer: Layer, inputs: dict, results: dict) -> None:
             store(state, at, tirx.const(0, state.dtype) if first is None else first[at])
         store(results["scratch"], (0, *at), results["states"][0][at])
         if "lengths" in inputs:
-            # As in ONNX Runtime: the last states of a sequence without steps are 0.
+            # As in ONNX Runtime, the last states of a sequence without steps are 0.
             with when(length_of(layer, inputs, sequence) < 1):
                 for state in results["states"]:
                     store(state, at, tirx.const(0, state.dtype))
@@ -303,13 +303,13 @@ def run(layer: Layer, inputs: dict, results: dict) -> None:
 
 
 def length_of(layer: Layer, inputs: dict, sequence: ir.Expr) -> ir.Expr:
-    """The steps of a sequence."""
+    """Return the number of steps of a sequence."""
     steps, lengths = tirx.IntImm("int64", layer.steps), inputs.get("lengths")
     return steps if lengths is None else tirx.min(tirx.Cast("int64", lengths[sequence]), steps)
 
 
 def _place(layer: Layer, direction: ir.Expr, step: ir.Expr, length: ir.Expr) -> ir.Expr:
-    """Which input a step takes, and which output it gives."""
+    """Return the position of the input that a step reads and of the output that it writes."""
     turned = length - 1 - step
     if len(layer.backward) > 1:
         return tirx.Select(direction == 0, step, turned)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions in the types that TVM's converters get wrong, and norms."""
+"""Reductions in the types that TVM's converters compute wrongly, and norms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_
 
 
 def reduction(node: Node) -> relax.Expr | None:
-    """A reduction; one along no axes takes each number for itself, of which TVM leaves the function out."""
+    """A reduction; one along no axes still applies its function to each number, which TVM omits."""
     axes = node.attrs.get("axes") if node.input(1) is None else node.constant(1)
     if node.attrs.get("noop_with_empty_axes", 0) and (axes is None or not np.size(axes)):
         x = node.inputs[0]
@@ -22,7 +22,7 @@ def reduction(node: Node) -> relax.Expr | None:
 
 
 def extreme(node: Node) -> relax.Expr | None:
-    """ReduceMax and ReduceMin of truth values: of the numbers 0 and 1."""
+    """ReduceMax and ReduceMin of booleans, computed on the numbers 0 and 1."""
     if dtype_of(node.inputs[0]) != "bool":
         return None
     wide = node.with_inputs(astype(node, node.inputs[0], "int8"), *node.inputs[1:])
@@ -30,7 +30,7 @@ def extreme(node: Node) -> relax.Expr | None:
 
 
 def in_wider_type(node: Node) -> relax.Expr | None:
-    """Sums of halves in float32; what is no integer inside, of integers, in float64 without the fraction at the end."""
+    """Sums of halves in float32; reductions of integers with fractional values in float64, truncated at the end."""
     dtype = dtype_of(node.inputs[0])
     if dtype in ("float16", "bfloat16"):
         working = "float32"
@@ -43,9 +43,9 @@ def in_wider_type(node: Node) -> relax.Expr | None:
 
 
 def arg_extreme(node: Node) -> relax.Expr | None:
-    """ArgMax and ArgMin of bfloat16: the first place, or the last one, where the extreme is.
+    """ArgMax and ArgMin of bfloat16: the first or the last place of the extreme.
 
-    TVM's lowering of bfloat16 takes the bits of numbers for integers in a reduction of pairs.
+    TVM's lowering of bfloat16 compares the bits as integers in a reduction of pairs.
     """
     x = node.inputs[0]
     if dtype_of(x) != "bfloat16":
@@ -60,7 +60,7 @@ def arg_extreme(node: Node) -> relax.Expr | None:
 
 
 def hardmax(node: Node) -> relax.Expr | None:
-    """Hardmax of bfloat16: one where `arg_extreme` says."""
+    """Hardmax of bfloat16: one at the place that `arg_extreme` returns."""
     x = node.inputs[0]
     if dtype_of(x) != "bfloat16":
         return None
@@ -73,9 +73,9 @@ def hardmax(node: Node) -> relax.Expr | None:
 
 
 def lp_normalization(node: Node) -> relax.Expr:
-    """LpNormalization: along one axis by the sum of magnitudes or the length; a vector of zeros stays one."""
+    """LpNormalization along one axis by the L1 or L2 norm; a vector of zeros stays zero."""
     given = dtype_of(node.inputs[0])
-    dtype = given if given == "float64" else "float32"  # squares of halves are 0, or infinite, where their root is not
+    dtype = given if given == "float64" else "float32"  # the square of a half may become infinite or 0
     x = astype(node, node.inputs[0], dtype)
     axis, p = node.attrs.get("axis", -1) % len(shape_of(x)), node.attrs.get("p", 2)
     magnitude = relax.op.abs(x) if p == 1 else relax.op.multiply(x, x)
@@ -87,7 +87,7 @@ def lp_normalization(node: Node) -> relax.Expr:
 
 
 def determinant(node: Node) -> relax.Expr:
-    """Det by elimination with pivots, unrolled: a step takes the largest number of a column and clears those below."""
+    """Det by unrolled elimination with partial pivoting."""
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     working = dtype if dtype == "float64" else "float32"
     *batch, size, _ = shape_of(x)
@@ -105,7 +105,7 @@ _LARGEST_DETERMINANT = 8
 
 
 def _eliminated(node: Node, rest: relax.Expr, size: int, dtype: str) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
-    """One step on ``(batch, size, size)``: the pivot, the sign of the exchange of rows, what is left to do."""
+    """Do one step on ``(batch, size, size)``: return the pivot, the sign of the exchange of rows, and the remainder."""
     emit, op = node.emit, relax.op
     column = emit(op.reshape(emit(op.strided_slice(rest, [2], [0], [1])), (-1, size)))
     row = emit(op.expand_dims(emit(op.argmax(emit(op.abs(column)), 1)), 1))
@@ -120,7 +120,7 @@ def _eliminated(node: Node, rest: relax.Expr, size: int, dtype: str) -> tuple[re
     )
     if size == 1:
         return pivot, flip, rest
-    # The row of the pivot gets the first one, as both change places; then the first one is left out.
+    # The exchange puts the first row in the place of the pivot's; the first row is then dropped.
     first = emit(op.strided_slice(rest, [1], [0], [1]))
     swapped = emit(op.where(emit(op.expand_dims(emit(op.equal(rows, row)), 2)), first, rest))
     below = emit(op.strided_slice(swapped, [1], [1], [size]))

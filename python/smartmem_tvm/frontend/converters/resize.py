@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resize: by TVM's operator where that is right, else one axis after the other by a constant matrix or by indices.
+"""Resize: by TVM's operator if it is right, otherwise axis by axis with a constant matrix or indices.
 
-Each output number along an axis is a fixed sum of a few input numbers along it. That covers what TVM's operator lacks:
-any axes, sizes that the scales do not give exactly, antialias, exclude_outside, the aspect ratio policies, crops.
+Each output number along an axis is a fixed weighted sum of a few input numbers along it. This covers features that
+TVM's operator lacks: any axes, sizes that the scales do not give exactly, antialias, exclude_outside, the aspect ratio
+policies, crops.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from tvm import relax
 
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 
-# The coordinates that TVM's operator computes as ONNX does.
+# The coordinate modes that TVM's operator computes as ONNX does.
 _OF_TVM = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How one axis is resized.
+    """The resizing of one axis.
 
     Attributes
     ----------
     number : int
-        Which axis.
+        The axis.
     size, result : int
         Its size before and after.
     scale : float
-        What coordinates are divided by; not exactly ``result / size``.
+        The divisor of coordinates; not exactly ``result / size``.
     start, end : float
         The part that is cropped, in units of the axis.
     """
@@ -44,7 +45,7 @@ class Axis:
 
 
 def resize(node: Node) -> relax.Expr:
-    """Resize, in all forms whose sizes are known."""
+    """Resize in all forms with constant sizes."""
     x, mode = node.inputs[0], node.text("mode", "nearest")
     coordinates = node.text("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
     axes = _axes(node)
@@ -62,7 +63,7 @@ def resize(node: Node) -> relax.Expr:
         and all(axis.size == axis.result for axis in axes[:2])
         and (coordinates != "align_corners" or all(axis.result > 1 for axis in axes[2:]))
     ):
-        # Version 11 leaves out no input; those without numbers say nothing.
+        # Version 11 has no optional inputs; empty ones are ignored.
         return node.with_inputs(x, *(_said(node, position) for position in range(1, 4))).by_tvm()
     dtype = dtype_of(x)
     if mode != "nearest" and not dtype.startswith(("float", "bfloat")):
@@ -94,7 +95,7 @@ def _said(node: Node, position: int) -> relax.Expr | None:
 
 
 def _nearest_mode(node: Node, axis: Axis) -> str:
-    """In version 10, which does not say, ONNX Runtime's: the next number if there become fewer, else the last one."""
+    """Return the rounding; version 10 does not define it, so as in ONNX Runtime: ceil to shrink, floor to enlarge."""
     if node.opset > 10:
         return node.text("nearest_mode", "round_prefer_floor")
     return "floor" if axis.scale >= 1 else "ceil"
@@ -105,7 +106,7 @@ def _stays(axis: Axis) -> bool:
 
 
 def upsample(node: Node) -> relax.Expr:
-    """Upsample: the Resize that it means."""
+    """Upsample as the equivalent Resize."""
     scales = node.attrs["scales"] if "scales" in node.attrs else node.constant(1)
     if scales is None:
         raise ValueError("its scales are known only at run time; make them an initializer")
@@ -116,7 +117,7 @@ def upsample(node: Node) -> relax.Expr:
 
 
 def _axes(node: Node) -> list[Axis]:
-    """All axes of the input, with what the node says of them."""
+    """Return all axes of the input with the node's settings for each."""
     shape, axes = shape_of(node.inputs[0]), node.attrs.get("axes")
     axes = [axis % len(shape) for axis in axes] if axes else list(range(len(shape)))
     region = node.constant(1) if node.opset > 10 else None
@@ -146,7 +147,7 @@ def _axes(node: Node) -> list[Axis]:
 
 
 def _places(axis: Axis, coordinates: str) -> np.ndarray:
-    """Where each output number lies among the input numbers."""
+    """Return the coordinate of each output number among the input numbers."""
     x, size, exact = np.arange(axis.result, dtype="float64"), axis.size, axis.scale * axis.size
     half_pixel = (x + 0.5) / axis.scale - 0.5
     if coordinates == "half_pixel" or (coordinates == "pytorch_half_pixel" and axis.result > 1):
@@ -179,7 +180,7 @@ def _linear(distance: np.ndarray) -> np.ndarray:
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
-    """The kernel of Keys."""
+    """Keys' cubic convolution kernel."""
     d = np.abs(distance)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = a * (((d - 5) * d + 8) * d - 4)
@@ -187,11 +188,11 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 
 
 def _matrix(node: Node, axis: Axis, places: np.ndarray, mode: str) -> np.ndarray:
-    """What each input number along an axis counts in each output number: ``(size, result)``."""
+    """Return the weight of each input number along an axis in each output number: ``(size, result)``."""
     antialias, exclude = node.attrs.get("antialias", 0), node.attrs.get("exclude_outside", 0)
     narrow = min(axis.scale, 1.0) if antialias else 1.0
     reach = int(np.ceil(2 / narrow)) + 1
-    places = np.clip(places, -1, axis.size)  # those further outside are cropped
+    places = np.clip(places, -1, axis.size)  # coordinates further outside are cropped
     taps = np.arange(-1 - reach, axis.size + 1 + reach)
     distance = (taps[:, None] - places[None, :]) * narrow
     weights = _linear(distance) if mode == "linear" else _cubic(distance, node.attrs.get("cubic_coeff_a", -0.75))
@@ -205,7 +206,7 @@ def _matrix(node: Node, axis: Axis, places: np.ndarray, mode: str) -> np.ndarray
 
 
 def _product(node: Node, x: relax.Expr, axis: int, matrix: np.ndarray) -> relax.Expr:
-    """A tensor times a matrix, along one axis."""
+    """Multiply a tensor by a matrix along one axis."""
     last = len(shape_of(x)) - 1
     order = [*(each for each in range(last + 1) if each != axis), axis]
     back = [order.index(each) for each in range(last + 1)]

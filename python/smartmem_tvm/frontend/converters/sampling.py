@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GridSample: TVM's operator, but for pictures that are reflected at their ends."""
+"""GridSample: by TVM's operator, with reflection computed here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _HALVES = ("float16", "bfloat16")
 
 
 def grid_sample(node: Node) -> relax.Expr | None:
-    """GridSample; coordinates outside of [-1, 1] are reflected into it, and nothing is outside of the picture then.
+    """GridSample; for padding by reflection, coordinates outside of [-1, 1] are first reflected into it.
 
-    -1 and 1 are the ends that ONNX reflects at, whether corners are aligned or not. TVM reflects pixels: by integer
-    divisions that take it minutes to compile, and that are divisions by zero for a picture of one row. Of a picture of
-    halves it gives float32; where picture and grid differ in type, numbers of the wider one, though it says otherwise.
+    ONNX reflects at -1 and 1, with aligned corners or not. TVM reflects pixels with integer divisions that take minutes
+    to compile and divide by zero for an image of one row. For an image of halves TVM returns float32, and for an image
+    and a grid of different types it returns the wider type, although it declares another.
     """
     kinds = [dtype_of(each) for each in node.inputs]
     given = kinds[0]

@@ -10,9 +10,9 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 
 
 def scatter_elements(node: Node) -> relax.Expr | None:
-    """ScatterElements whose indices are smaller than the data off the axis: as ScatterND, which says every place.
+    """ScatterElements whose indices are smaller than the data outside of the axis, as ScatterND with full indices.
 
-    TVM's operator takes the indices for as large as the data there, and reads and writes elsewhere.
+    TVM's operator assumes that the indices are as large as the data there, and accesses wrong places otherwise.
     """
     data, indices, updates = node.inputs
     sizes, places = shape_of(data), shape_of(indices)
@@ -20,7 +20,7 @@ def scatter_elements(node: Node) -> relax.Expr | None:
     if 0 in places:
         return data
     if all(size == place or at == axis for at, (size, place) in enumerate(zip(sizes, places))):
-        # Scatter is the name before opset 11; TVM's converter of that name stops there.
+        # The name is Scatter before opset 11; TVM's converter of that name does not support later opsets.
         return Node(node.bb, "ScatterElements", node.inputs, node.attrs, max(node.opset, 11), 1).by_tvm()
     count, dtype = int(np.prod(places)), dtype_of(indices)
     index = node.emit(relax.op.reshape(indices, (count, 1)))
@@ -34,12 +34,12 @@ def scatter_elements(node: Node) -> relax.Expr | None:
 
 
 def scatter_nd(node: Node) -> relax.Expr | None:
-    """ScatterND of nothing: its data."""
+    """ScatterND without indices: its data."""
     return node.inputs[0] if 0 in shape_of(node.inputs[1]) else None
 
 
 def tensor_scatter(node: Node) -> relax.Expr:
-    """TensorScatter: each place of the cache takes its own number, or the one of the update that falls on it."""
+    """TensorScatter: each place of the cache takes its own number, or that of the update if one falls on it."""
     cache, update, start = (*node.inputs, None)[:3]
     sizes, axis = shape_of(cache), node.attrs.get("axis", -2) % len(shape_of(cache))
     length, new = sizes[axis], shape_of(update)[axis]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fourier transforms, as products with a constant matrix."""
+"""Fourier transforms as products with a constant matrix."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def dft(node: Node) -> relax.Expr:
 
 
 def stft(node: Node) -> relax.Expr:
-    """STFT: overlapping windows of the signal, then one product with the transform, and with the window if it is known.
+    """STFT: overlapping frames of the signal, then one product with the transform, scaled by a constant window.
 
-    A signal [batch, length] is one of real numbers, as ONNX Runtime takes it; ONNX has [batch, length, 1 or 2].
+    A signal [batch, length] is real, as in ONNX Runtime; ONNX specifies [batch, length, 1 or 2].
     """
     x, shape = node.inputs[0], shape_of(node.inputs[0])
     if len(shape) == 2:
@@ -65,13 +65,13 @@ def stft(node: Node) -> relax.Expr:
 
 
 def _framed(x: te.Tensor, frames: int, length: int, step: int) -> te.Tensor:
-    """Overlapping windows [batch, frames, length, parts] of a signal [batch, samples, parts]."""
+    """Return overlapping frames [batch, frames, length, parts] of a signal [batch, samples, parts]."""
     shape = (x.shape[0], frames, length, x.shape[2])
     return te.compute(shape, lambda batch, frame, place, part: x[batch, frame * step + place, part], name="frames")
 
 
 def _axis(node: Node) -> int:
-    """The axis, an attribute before opset 20."""
+    """Return the axis, which is an attribute before opset 20."""
     rank = len(shape_of(node.inputs[0]))
     axis = _whole(node, 2, "axis") if node.opset >= 20 else node.attrs.get("axis", 1)
     axis = -2 if axis is None else axis
@@ -81,7 +81,7 @@ def _axis(node: Node) -> int:
 
 
 def _whole(node: Node, position: int, name: str) -> int | None:
-    """An input that is one number, None if it is left out."""
+    """Return an input that is one number, None if it is omitted."""
     if node.input(position) is None:
         return None
     value = node.constant(position)
@@ -91,10 +91,10 @@ def _whole(node: Node, position: int, name: str) -> int | None:
 
 
 def _matrix(size: int, parts: int, length: int, inverse: bool, onesided: bool, dtype: str) -> np.ndarray:
-    """The transform as an array [size, parts of a number, results, parts of a result].
+    """Return the transform as an array [size, parts of a number, results, parts of a result].
 
-    Numbers beyond `length` do not count, those that are missing are zero. Of a one-sided inverse transform only half
-    of the spectrum is given: the other half is its mirror image, and the results are real.
+    Numbers beyond `length` are ignored, missing ones are zero. A one-sided inverse transform gets half of the spectrum:
+    the other half is its mirror image, and the results are real.
     """
     if parts not in (1, 2):
         raise ValueError(f"its last axis has {parts} elements, not the 1 or 2 parts of a number")

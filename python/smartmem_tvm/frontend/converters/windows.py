@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that slide over a picture: convolutions, pools ..."""
+"""Operators with sliding windows: convolutions, pools ..."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 
 
 def conv_transpose(node: Node) -> relax.Expr | None:
-    """ConvTranspose with `output_shape`: the padding that gives it. TVM's converter ignores the attribute."""
+    """ConvTranspose with `output_shape`: compute the padding from it. TVM's converter ignores the attribute."""
     wanted = node.attrs.get("output_shape")
     if wanted is None:
         return None
@@ -35,7 +35,7 @@ def conv_transpose(node: Node) -> relax.Expr | None:
 
 
 def max_pool(node: Node) -> relax.Expr | None:
-    """MaxPool, which may also name the place of each maximum: the first of those in its window."""
+    """MaxPool, optionally with the index of each maximum: the first one in its window."""
     explicit = _explicit(node)
     if node.outputs == 1:
         return explicit.by_tvm() if explicit is not node else None
@@ -51,7 +51,7 @@ def max_pool(node: Node) -> relax.Expr | None:
         for count, step, size, apart in zip(result, strides, kernel, dilations)
     ]
     after = [max(0, far - front - size) for far, front, size in zip(reach, before, spatial)]
-    # Below all numbers: of integers in another type, as the smallest is a number like others.
+    # Below all numbers: for integers in a wider type, as the smallest integer is a valid input.
     lowest = -np.inf if "float" in dtype else int(np.iinfo(dtype).min) - 1
     x = x if "float" in dtype else node.emit(relax.op.astype(x, "int32"))
     widths = [0, 0, 0, 0, *(each for pair in zip(before, after) for each in pair)]
@@ -67,7 +67,7 @@ def max_pool(node: Node) -> relax.Expr | None:
         ]
         places.append(_flat(np.meshgrid(*at, indexing="ij"), spatial, node.attrs.get("storage_order", 0)))
     chosen = node.emit(relax.op.argmax(node.emit(relax.op.concat(parts, -1)), -1))
-    # The table of places: window after window, with the places of its numbers.
+    # Table of places: for each window the places of its numbers.
     count = int(np.prod(result))
     window = constant((np.arange(count) * len(parts)).reshape(result), "int64")
     table = constant(np.stack(places, -1).reshape(-1), "int64")
@@ -77,7 +77,7 @@ def max_pool(node: Node) -> relax.Expr | None:
 
 
 def _explicit(node: Node) -> Node:
-    """A pool as it is meant where TVM counts otherwise: SAME_LOWER and SAME_UPPER, and windows larger than the picture.
+    """Rewrite pools that TVM counts differently: SAME_LOWER and SAME_UPPER, and windows larger than the image.
 
     ONNX counts windows by C's division, which rounds towards zero: there is one if less than a stride is missing.
     """
@@ -99,14 +99,14 @@ def _explicit(node: Node) -> Node:
     kernel, dilations = list(node.attrs["kernel_shape"]), node.attrs.get("dilations", [1] * len(axes))
     strides = [axis.stride for axis in axes]
     for at, axis in enumerate(axes):
-        if axis.missing > 0:  # one window, of what is there: a mean is of no more
+        if axis.missing > 0:  # one window of the present places: a mean counts only those
             kernel[at], strides[at] = (axis.there - 1) // dilations[at] + 1, axis.there
     return node.with_inputs(*node.inputs, kernel_shape=tuple(kernel), strides=tuple(strides))
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis that a window moves along: places of the picture and around it, those of a window, and between two."""
+    """One axis of a window: sizes of the image, its padding and the window, and the stride."""
 
     size: int
     before: int
@@ -116,24 +116,24 @@ class _Axis:
 
     @property
     def there(self) -> int:
-        """Places, those of the padding too."""
+        """Return the number of places, padding included."""
         return self.before + self.size + self.after
 
     @property
     def missing(self) -> int:
-        """Places that the first window would need more than there are."""
+        """Return the number of places that the first window lacks."""
         return self.reach - self.there
 
     @property
     def after_whole_windows(self) -> int:
-        """Places behind the picture with which the last window is whole that begins in the picture, rounded up."""
+        """Return the padding at the end that completes the last window that begins in the image, rounded up."""
         steps = -(-max(0, -self.missing) // self.stride)
         steps -= steps * self.stride >= self.before + self.size
         return self.after + max(0, steps * self.stride + self.missing)
 
 
 def _axes(node: Node) -> list[_Axis]:
-    """The axes of a pool that states its pads."""
+    """Return the axes of a pool with explicit pads."""
     sizes, kernel = shape_of(node.inputs[0])[2:], node.attrs["kernel_shape"]
     rank, ones = len(sizes), [1] * len(sizes)
     strides, dilations = node.attrs.get("strides", ones), node.attrs.get("dilations", ones)
@@ -147,7 +147,7 @@ def _with_pads(node: Node, before: Sequence[int], after: Sequence[int]) -> Node:
 
 
 def _with_same_pads(node: Node) -> Node:
-    """With the pads of SAME_LOWER or SAME_UPPER: TVM's converter rounds some of them otherwise."""
+    """Replace SAME_LOWER or SAME_UPPER by explicit pads: TVM's converter rounds some of them differently."""
     same = node.text("auto_pad", "NOTSET")
     if not same.startswith("SAME"):
         return node
@@ -170,10 +170,10 @@ def average_pool(node: Node) -> relax.Expr | None:
 
 
 def lp_pool(node: Node) -> relax.Expr | None:
-    """LpPool of whole windows, with the pads of `_explicit`; of halves in float32.
+    """LpPool of whole windows with the pads of `_explicit`; halves are computed in float32.
 
-    TVM's converter makes it of a mean, which it multiplies by all places of a window, where the mean of one that goes
-    beyond the padding, as ``ceil_mode`` has it, is of fewer. Powers of halves overflow where their root does not.
+    TVM's converter multiplies a mean by the size of the window, but a window that exceeds the padding, which
+    ``ceil_mode`` allows, averages fewer places. Powers of halves may overflow although their root does not.
     """
     explicit = _explicit(node)
     if explicit.attrs.get("ceil_mode", 0):
@@ -186,20 +186,20 @@ def lp_pool(node: Node) -> relax.Expr | None:
 
 
 def _flat(places, sizes, column_major: int) -> np.ndarray:
-    """The number of each place in its plane; those in the padding may be any."""
+    """Return the flat index of each place in its plane; places in the padding get an arbitrary one."""
     places = [np.clip(at, 0, size - 1) for at, size in zip(places, sizes)]
     return np.ravel_multi_index(places, sizes, order="F" if column_major else "C")
 
 
 def max_unpool(node: Node) -> relax.Expr | None:
-    """MaxUnpool into a given shape is refused: TVM's converter takes it for a tensor of the result."""
+    """MaxUnpool; refuse a given shape, which TVM's converter reads as a tensor of the result."""
     if node.input(2) is not None:
         raise ValueError("its input output_shape is not supported; leave it out")
     return None
 
 
 def space_to_depth(node: Node) -> relax.Expr | None:
-    """SpaceToDepth in the order column, row, depth; TVM's converter knows the other one."""
+    """SpaceToDepth in the order column, row, depth (CRD); TVM's converter only supports DCR."""
     if node.text("mode", "DCR") == "DCR":
         return None
     (batch, depth, height, width), size = shape_of(node.inputs[0]), node.attrs["blocksize"]

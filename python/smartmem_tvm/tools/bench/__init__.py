@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring models: several systems on one model, each in a process of its own, their runs taken in turns.
+"""Measure several systems on one model, each in its own process, with their runs taken in turns.
 
-A *system* is whatever a ``prepare`` function makes of a request in the child process (see `child.System`). What
-measures (`child`, `measure`, `turns`) knows neither TVM nor any other system. `systems` has those of
-``smartmem bench``, `peers` those of other projects; `plan` says which are measured on a model, and what row of
-`results` becomes of it.
+A *system* is the object that a ``prepare`` function makes from a request in the child process (see `child.System`). The
+modules that measure (`child`, `measure`, `turns`) depend neither on TVM nor on any other system. `systems` has those of
+``smartmem bench``, `peers` those of other projects; `plan` selects the systems for a model and writes the row of
+`results`.
 """

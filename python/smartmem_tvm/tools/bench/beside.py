@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other systems take for a model, roughly and within a limit of time: for a line beside other figures."""
+"""Measure the latency of other systems roughly and within a time limit, for a line beside other figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .turns import timed
 if TYPE_CHECKING:
     import numpy as np
 
-_LONG = 1.0  # seconds, of a run that is measured once: what the first run does besides is no part of so much
+_LONG = 1.0  # seconds: a run this long is measured once, as the extra work of a first run is negligible beside it
 
 
 def latencies(
@@ -23,18 +23,18 @@ def latencies(
     runs: int,
     patience: float,
 ) -> dict[str, dict]:
-    """Run each system in a process of its own, one after the other.
+    """Run each system in its own process, one after the other.
 
     Parameters
     ----------
     prepare
-        As of `bench.measure.Method`.
+        As in `bench.measure.Method`.
     requests
         One for each system, with its name under ``system``.
     inputs
         Input name -> array, in the order of the model's inputs.
     runs : int
-        Of each system that takes less than a second.
+        Runs of each system that takes less than a second.
     patience : float
         Seconds that one step of a system may take.
 

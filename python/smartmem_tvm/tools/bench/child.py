@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A system under measurement in a process of its own: the child's side and the parent's handle.
+"""A system under measurement in its own process: the child's side and the parent's handle.
 
-A process each, because the peak of memory belongs to a process, thread pools fight within one, and a crash of one
-system must not take the others along. Calls go through a pipe one at a time, so that the parent decides the turns.
+Each system has its own process because the peak of memory is counted per process, thread pools in one process compete,
+and a crash of one system must not end the others. Calls go through a pipe one at a time, so that the parent controls
+the turns.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-_GRACE = 5.0  # seconds that a child gets to end by itself
+_GRACE = 5.0  # seconds for a child to end by itself
 
 
 class System(Protocol):
-    """What ``prepare(request)`` returns in the child."""
+    """The result of ``prepare(request)`` in the child."""
 
     facts: dict[str, Any]
     """Plain data for the result: counts, seconds. May hold ``inputs``, the arrays to run on."""
@@ -40,16 +41,16 @@ class System(Protocol):
         """Run once on the inputs kept."""
 
     def serve(self, count: int) -> tuple[float, list[float]]:
-        """Run so many times on the inputs kept, several at once; the seconds of all, and those of each."""
+        """Run `count` times on the inputs kept, several at once; return the seconds of all, and those of each."""
         raise NotImplementedError
 
     def count(self) -> dict[str, Any]:
-        """Facts that only a run tells, as the kernels launched; none of a system that shows nothing of them."""
+        """Return facts that only a run shows, like the kernels launched; {} if the system does not expose them."""
         return {}
 
 
 class Child:
-    """A process that prepares one system and then does what it is told, until it fails.
+    """A process that prepares one system and then serves calls until it fails.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ class Child:
     request : dict
         Picklable, with ``system``, the name for messages.
     patience : float
-        Seconds that one answer may take from the question on.
+        Seconds that one answer may take.
 
     Attributes
     ----------
@@ -76,7 +77,7 @@ class Child:
         self.asked = time.monotonic()
 
     def answer(self) -> Any:
-        """The answer to the last question (the first: the facts of the prepared system), None after a failure."""
+        """Return the answer to the last call (the first is the facts of the prepared system), None after a failure."""
         if self.failure is not None:
             return None
         try:
@@ -89,22 +90,22 @@ class Child:
         return content if ok else self._fail(content)
 
     def call(self, name: str, *arguments) -> Any:
-        """Have the child do ``feed``, ``run`` (answers its seconds), ``serve``, or ``finish`` (the last facts)."""
+        """Call ``feed``, ``run`` (answers its seconds), ``serve``, or ``finish`` (the last facts) in the child."""
         self.ask(name, *arguments)
         return self.answer()
 
     def ask(self, name: str, *arguments) -> None:
         """Start a call whose `answer` is fetched later."""
         self.asked = time.monotonic()
-        with contextlib.suppress(OSError):  # the child is gone: the answer says how
+        with contextlib.suppress(OSError):  # the child has ended: `answer` reports how
             self.connection.send((name, arguments))
 
     def _fail(self, sentence: str) -> None:
         self.failure = sentence
-        self.stop()  # what is late would disturb the others
+        self.stop()  # a late system would disturb the others
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process at once."""
         self.connection.close()
         self.process.terminate()
         self.process.join(_GRACE)
@@ -114,7 +115,7 @@ class Child:
 
 
 def ending(code: int | None) -> str:
-    """How a process ended, for a sentence: its exit code, or the signal that ended it."""
+    """Return a phrase for how a process ended: its exit code, or the signal that ended it."""
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name
@@ -122,7 +123,7 @@ def ending(code: int | None) -> str:
 
 
 def _serve(connection: Connection, prepare: Callable[[dict], System], request: dict) -> None:
-    """The child: prepare, answer, then one call after the other until the pipe closes."""
+    """Run in the child: prepare, answer, then serve one call after the other until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent stops its children
     try:
         system = prepare(request)
@@ -142,13 +143,13 @@ def _serve(connection: Connection, prepare: Callable[[dict], System], request: d
 
 @dataclass
 class _Calls:
-    """What the parent can have the child do."""
+    """The calls that the parent can make."""
 
     system: System
     peak_is_of_running: bool = False
 
     def feed(self, inputs: dict) -> list[np.ndarray]:
-        """The first run, from which on the peak is that of running."""
+        """Run for the first time; from here on the peak of memory is that of running."""
         self.peak_is_of_running = restart_peak()
         return self.system.feed(inputs)
 
@@ -159,6 +160,6 @@ class _Calls:
         return self.system.serve(count)
 
     def finish(self) -> dict:
-        # Read before counting, which is no part of running.
+        # Read before counting, which is not part of running.
         peak = peak_mb() if self.peak_is_of_running else None
-        return {"peak_mb": {"run": peak}, **self.system.count()}  # of a system that runs elsewhere, its own peak
+        return {"peak_mb": {"run": peak}, **self.system.count()}  # a system in another process reports its own peak

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of results as columns: of a table for people, of a CSV file."""
+"""Columns of results: of a table for people, and of a CSV file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Column:
     Attributes
     ----------
     title, name : str
-        Heading of the table; of the CSV file, with the unit.
+        Headings in the table and in the CSV file, with the unit.
     path : tuple of str
-        Where it is in the facts of a system.
+        Keys of the figure in the facts of a system.
     form : str or callable
-        How the table shows it.
+        Format in the table.
     scale : float
-        What it is multiplied by.
+        Factor for the shown figure.
     """
 
     title: str
@@ -34,13 +34,13 @@ class Column:
     scale: float = 1.0
 
     def value(self, facts: Mapping) -> Any:
-        """The figure, None where there is none."""
+        """Return the figure, None if it is missing."""
         for key in self.path:
             facts = facts.get(key) if isinstance(facts, Mapping) else None
         return facts * self.scale if isinstance(facts, float | int) and self.scale != 1 else facts
 
     def text(self, facts: Mapping) -> str:
-        """The figure for people."""
+        """Return the figure as text."""
         value = self.value(facts)
         if value is None:
             return "-"
@@ -62,7 +62,7 @@ FIGURES = (
 
 
 def per_graph(kernels: Sequence[int]) -> str:
-    """Kernels of each CUDA graph and their sum."""
+    """Return the kernels of each CUDA graph and their sum as text."""
     return f"{'+'.join(map(str, kernels))}={sum(kernels)}" if len(kernels) > 1 else str(sum(kernels))
 
 
@@ -73,9 +73,9 @@ SERVED = (
     Column("error", "relative_error", ("relative_error",), "{:.1e}"),
     Column("run MB", "peak_mb_run", ("peak_mb", "run"), "{:.0f}"),
 )
-"""Of requests, several at once."""
+"""Columns for requests, several at once."""
 
-# Shown where a system has them.
+# Shown if a system has them.
 _GRAPHS = Column("in graphs", "kernels_per_graph", ("kernels_per_graph",), per_graph)
 _SLOW = Column("4x off", "slow_share", ("slow_share",), "{:.1%}")
 _CSV_ONLY = (
@@ -92,7 +92,7 @@ ABLATION_TITLES = ("model", "technique", *(column.title for column in FIGURES[:4
 
 
 def columns_of(rows: Sequence[Mapping]) -> tuple[Column, ...]:
-    """The figures worth showing of these rows."""
+    """Return the columns that these rows have figures for."""
     systems = [facts for row in rows for facts in row.get("systems", {}).values()]
     if any("throughput" in facts for facts in systems):
         return SERVED
@@ -101,7 +101,7 @@ def columns_of(rows: Sequence[Mapping]) -> tuple[Column, ...]:
 
 
 def titles(columns: Sequence[Column] = FIGURES) -> tuple[str, ...]:
-    """Headings of the table."""
+    """Return the headings of the table."""
     return ("model", "system", *(column.title for column in columns))
 
 
@@ -109,7 +109,7 @@ TITLES = titles()
 
 
 def cells(row: Mapping, columns: Sequence[Column] = FIGURES) -> list[tuple[str, ...]]:
-    """Lines of the table for one model, one for each system; the steps of an ablation have their own table."""
+    """Return the table's lines for one model, one for each system; the steps of an ablation have their own table."""
     first, *rest = list(row.get("systems", {})) or [None]
     if first is None:
         return [(row["name"], "failed", *("-" for _ in columns))]
@@ -119,7 +119,7 @@ def cells(row: Mapping, columns: Sequence[Column] = FIGURES) -> list[tuple[str, 
 
 
 def ablation_cells(row: Mapping) -> list[tuple[str, ...]]:
-    """Lines of the table of an ablation: what was added, the figures, how many times faster than without any."""
+    """Return the lines of an ablation's table: the technique added, the figures, the speed-up over none."""
     lines: list[tuple[str, ...]] = []
     base = row["ablation"][0]["system"]
     for step in row["ablation"]:
@@ -132,7 +132,7 @@ def ablation_cells(row: Mapping) -> list[tuple[str, ...]]:
 
 
 def csv_text(rows: Iterable[Mapping]) -> str:
-    """One line for each model and system."""
+    """Return CSV text with one line for each model and system."""
     text = io.StringIO()
     columns = (*FIGURES, _SLOW, *SERVED[1:5], *_CSV_ONLY)
     writer = csv.writer(text, lineterminator="\n")
@@ -145,40 +145,40 @@ def csv_text(rows: Iterable[Mapping]) -> str:
 
 
 def ratio(row: Mapping, figure: Callable[[Mapping], Any], system: str, other: str) -> float | None:
-    """A figure of one system over that of another, None where one is missing."""
+    """Return a figure of one system over that of another, None if one is missing."""
     systems = row.get("systems", {})
     top, bottom = (figure(systems.get(name, {})) for name in (system, other))
     return top / bottom if top is not None and bottom else None
 
 
 def activations(facts: Mapping) -> int | None:
-    """Bytes of activations moved."""
+    """Return the bytes of activations moved."""
     return facts.get("bytes_moved", {}).get("activations")
 
 
 def latency(facts: Mapping) -> float | None:
-    """Median milliseconds."""
+    """Return the median latency in milliseconds."""
     return facts.get("latency_ms", {}).get("median")
 
 
 def per_second(facts: Mapping) -> float | None:
-    """Inferences a second."""
+    """Return the inferences per second."""
     return facts.get("throughput", {}).get("per_second")
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The n-th root of the product; values are positive."""
+    """Return the geometric mean of positive values."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def others(row: Mapping) -> list[str]:
-    """The systems that the first one is compared with, which the steps of an ablation are not."""
+    """Return the systems that the first one is compared with, without the steps of an ablation."""
     steps = {step["system"] for step in row.get("ablation", ())}
     return [name for name in list(row.get("systems", {}))[1:] if name not in steps]
 
 
 def one_line(row: Mapping) -> str:
-    """A finished row in one line."""
+    """Return a finished row in one line."""
     if "error" in row:
         return row["error"]
     first, facts = next(iter(row["systems"].items()))
@@ -195,7 +195,7 @@ def one_line(row: Mapping) -> str:
 
 
 def conditions(rows: Sequence[Mapping]) -> list[str]:
-    """A sentence for each way in which latencies were measured."""
+    """Return a sentence for each way in which latencies were measured."""
     sentences = {}
     for row in rows:
         if "threads" not in row:
@@ -224,7 +224,7 @@ _MEANS = (("activations moved", activations), ("latency", latency), ("inferences
 
 
 def means(rows: Sequence[Mapping]) -> list[str]:
-    """For each other system a sentence: geometric means of activations moved, latency and rate, relative to it."""
+    """Return a sentence for each other system: geometric means of activations, latency and rate relative to it."""
     sentences = []
     for other in dict.fromkeys(name for row in rows for name in others(row)):
         parts = []

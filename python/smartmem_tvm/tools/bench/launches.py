@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of an inference on a GPU, shared out among families of kernels, and one kernel beside its double."""
+"""Share the time of an inference on a GPU among families of kernels, and pair kernels of two systems."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ BUFFER, TEXTURE = "buffer", "texture"
 
 
 def shares(graph: tvm.IRModule, launches: Sequence[TimedLaunch], each: bool = False) -> dict:
-    """Facts for a result file.
+    """Return facts for a result file.
 
     Parameters
     ----------
     graph : tvm.IRModule
-        Whose kernels were launched, before they were scheduled.
-    launches : sequence of Launch
-        Of one inference.
+        The graph of the launched kernels, before they were scheduled.
+    launches : sequence of TimedLaunch
     each : bool
         Keep the time of every launch.
 
@@ -32,7 +31,7 @@ def shares(graph: tvm.IRModule, launches: Sequence[TimedLaunch], each: bool = Fa
     dict
         ``device_ms`` of all launches; ``layout_share`` of it in kernels that only move data; ``families``: their
         ``launches`` and ``ms``; with `each` ``launch_us``: ``FAMILY/MEMORY/RESULT`` -> microseconds, where MEMORY is
-        texture if the kernel reads or writes one.
+        "texture" if the kernel reads or writes one.
     """
     from ...analysis.family import OTHER, family_of
     from ...ir.texels import is_texture
@@ -58,7 +57,7 @@ def shares(graph: tvm.IRModule, launches: Sequence[TimedLaunch], each: bool = Fa
 
 
 def _results(graph: tvm.IRModule) -> dict[str, deque]:
-    """Kernel -> the names of what it computes, in the order of its calls."""
+    """Return kernel -> the names of its results, in the order of its calls."""
     from ...report import explain
 
     found: dict[str, deque] = defaultdict(deque)
@@ -68,19 +67,19 @@ def _results(graph: tvm.IRModule) -> dict[str, deque]:
 
 
 def paired(systems: Mapping[str, Mapping], texture: str, buffer: str) -> dict[str, list[float]]:
-    """Times of kernels with textures over those of the same kernels without.
+    """Return the times of kernels with textures over those of the same kernels without.
 
     Parameters
     ----------
     systems : mapping
-        Of a row of a result file.
+        The systems of a row of a result file.
     texture, buffer : str
         Two systems of ours with the same graph of kernels.
 
     Returns
     -------
     dict
-        Family, as it is in buffers -> a ratio for each kernel that touches a texture and has a double that writes the
+        Family in buffers -> a ratio for each kernel that accesses a texture and has a counterpart in buffers with a
         result of the same name.
     """
     doubles = {}

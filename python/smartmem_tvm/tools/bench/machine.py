@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a measurement was made on."""
+"""Describe the machine of a measurement."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PACKAGES = ("apache-tvm", "onnxruntime", "numpy")
 
 
 def machine(cores: int, devices: Mapping[str, Mapping] | None = None) -> dict:
-    """CPU model, usable cores, memory in GB (10^9 bytes), operating system, versions.
+    """Return CPU model, usable cores, memory in GB (10^9 bytes), operating system, versions.
 
     Parameters
     ----------
     cores : int
         Cores that this process may use.
     devices : mapping, optional
-        Target -> what `runtime.device.describe` says of its device, for those other than the CPU.
+        Target -> the result of `runtime.device.describe`, for devices other than the CPU.
     """
     return {
         "cpu": cpu_name(),

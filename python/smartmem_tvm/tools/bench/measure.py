@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model, several systems: start them, feed them the same arrays, time them in turns, compare their outputs."""
+"""Measure several systems on one model: start them, feed the same arrays, time them in turns, compare outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Outputs = list["np.ndarray"]
 
 @dataclass(frozen=True)
 class Method:
-    """How to measure.
+    """Settings of a measurement.
 
     Attributes
     ----------
@@ -29,16 +29,16 @@ class Method:
     error : callable
         ``error(outputs, reference outputs) -> float``.
     reference : str
-        The system whose outputs are right.
+        The system whose outputs are the reference.
     effort : RunEffort or RequestEffort
-        How to time: single runs, or requests of which there are several at once.
+        The kind and amount of timing: single runs, or several requests at once.
     together : bool
-        All systems at once, their runs taken in turns; else one after the other, which needs less memory.
+        Whether all systems run at once, in turns; otherwise one after the other, which needs less memory.
     patience : float
         Seconds to wait for one answer of a system.
     side_by_side : bool
-        Prepare all systems at once, and have them do their first runs at once: sooner done, where the time that it
-        takes to compile is of no interest. Otherwise the first is prepared alone, and first runs are taken one by one.
+        Whether all systems are prepared at once, and do their first runs at once: faster if the time to compile is not
+        measured. Otherwise the first is prepared alone, and first runs are done one by one.
     """
 
     prepare: Callable[[dict], System]
@@ -56,20 +56,20 @@ def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
     Parameters
     ----------
     requests : sequence of dict
-        One for each system, with its name under ``system``; the first one's facts bring the ``inputs`` for all.
-        Those with ``untimed`` run once.
+        One for each system, with its name under ``system``; the facts of the first hold the ``inputs`` for all.
+        Requests with ``untimed`` run once.
 
     Returns
     -------
     dict
         System -> its facts with ``latency_ms`` or ``throughput``, ``relative_error`` and ``peak_mb``, or ``error``, one
-        sentence. If the first cannot be prepared, there is no other.
+        sentence. If the first cannot be prepared, it is the only one.
     """
     run = _Run(method)
     groups = [list(requests)] if method.together else [[request] for request in requests]
     for group in groups:
         if run.inputs is None and run.results:
-            break  # without inputs from the first there is nothing to measure the others on
+            break  # without the first one's inputs the others cannot be measured
         run.measure(group)
     expected = run.outputs.get(method.reference)
     for name, outputs in run.outputs.items():
@@ -81,7 +81,7 @@ def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
 
 @dataclass
 class _Run:
-    """What is known so far of the systems of one model."""
+    """The state of the measurement of one model."""
 
     method: Method
     results: dict[str, dict] = field(default_factory=dict)
@@ -89,9 +89,9 @@ class _Run:
     inputs: dict | None = None
 
     def measure(self, requests: Sequence[dict]) -> None:
-        """Measure systems that live at the same time."""
+        """Measure systems whose processes run at the same time."""
         with contextlib.ExitStack() as stack:
-            # The passes of the first are timed: it has the machine for itself. The others are prepared side by side.
+            # The passes of the first are timed, so it is prepared alone. The others are prepared in parallel.
             alone = 1 if self.inputs is None and not self.method.side_by_side else 0
             children = self._prepare(requests[:alone], stack)
             if self.inputs is not None or not alone:
@@ -121,7 +121,7 @@ class _Run:
             if child.name in untimed:
                 child.stop()
         able = [child for child in children if child.failure is None and child.name not in untimed]
-        # A system that fails half way takes no time from then on.
+        # A system that fails midway is not timed any more.
         for child, measured in zip(able, self.method.effort.measure(able)):
             last = child.call("finish")
             if last is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The systems that `bench` knows by name, and the names of ``--against``: a system and where it is to run."""
+"""The systems of `bench` by name, and the names of ``--against``: a system and its target."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ BASELINES = {
     "torch-cuda-graphs": "the same in torch.compile's mode reduce-overhead [peers]",
     "torch-max-autotune": "the same in torch.compile's mode max-autotune [peers]",
 }
-"""Name -> what it is, for ``--help``; those with [peers] need the packages of this extra."""
+"""Name -> description for ``--help``; those with [peers] need the packages of this extra."""
 ON_TARGETS = frozenset({"tvm", TEXTURES, TEXTURES_MATMUL, *TORCH_MODES})
-"""The baselines that run on any target; the others know only the CPU."""
+"""The baselines that run on any target; the others only run on the CPU."""
 SERVING = frozenset({SMARTMEM, "tvm", TEXTURES, TEXTURES_MATMUL, UNSCHEDULED, ONNXRUNTIME, "openvino"})
-"""What serves several requests at once (`throughput`)."""
+"""The systems that serve several requests at once (`throughput`)."""
 
 CPU = "cpu"
 _WITHOUT = "no-"
@@ -52,15 +52,15 @@ class SystemSpec:
     Attributes
     ----------
     name : str
-        As the user wrote it, and as tables call it.
+        The user's name for it, which tables show.
     kind : str
-        What it is: ours, or one of `BASELINES`.
+        Ours, or one of `BASELINES`.
     target : str
-        What it is compiled for.
+        The target that it is compiled for.
     options : dict
-        Of ours: fields of `pipeline.Options` that differ from the default.
+        For ours: fields of `pipeline.Options` that differ from the default.
     records : str or None
-        Of ours: the file of records it is compiled with, empty for none; None for that of the run.
+        For ours: the file of records that it is compiled with, empty for none; None for that of the run.
     """
 
     name: str
@@ -70,7 +70,7 @@ class SystemSpec:
     records: str | None = None
 
     def request(self) -> dict:
-        """What a child process is told of it."""
+        """Return the request for the child process."""
         said = {"system": self.name, "kind": self.kind, "target": self.target, "options": self.options}
         return said if self.records is None else {**said, "records": self.records}
 
@@ -79,27 +79,27 @@ def parse_systems(text: str, target: str) -> tuple[SystemSpec, ...]:
     """Read names separated by commas.
 
     A name is a baseline, ``smartmem``, ``no-`` and a technique for ours without it, ``no-tuned`` for ours without
-    records of tuning, or ``tuned=`` and a file for ours with those; ``@TARGET`` after it compiles for another target.
-    Baselines that know no targets run on the CPU.
+    records of tuning, or ``tuned=`` and a file for ours with those records; ``@TARGET`` after it compiles for another
+    target. Baselines without targets run on the CPU.
 
     Parameters
     ----------
     text : str
         ``none`` for no system at all.
     target : str
-        Where a name says nothing.
+        The target of names without one.
 
     Raises
     ------
     UserError
-        If there is no such system, or it runs on no other target than the CPU.
+        If a name is unknown, or its system only runs on the CPU and has another target.
     """
     names = dict.fromkeys(name for name in text.split(",") if name and name != "none")
     return tuple(_parse(name, target) for name in names)
 
 
 def switches() -> dict[str, bool]:
-    """The techniques, which are switches of `pipeline.Options`, with their defaults and in their order there."""
+    """Return the techniques, which are switches of `pipeline.Options`, with their defaults and in their order there."""
     from ...pipeline import Options
 
     return {each.name: each.default for each in fields(Options) if each.default is True}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``smartmem bench`` measures of a model: the systems, and the row that becomes of them."""
+"""Plan the measurements of ``smartmem bench`` on a model: select the systems and make the row of results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .systems import largest_error, prepare
 from .throughput import RequestEffort
 from .turns import RunEffort
 
-# Without schedules a run takes seconds, beside which no other technique is to be seen: ablated only by name.
+# Without schedules a run takes seconds, which hides the effect of any other technique: ablated only by name.
 _ON_REQUEST = ("schedule",)
 
 
@@ -36,17 +36,17 @@ class Network:
     Attributes
     ----------
     name, key : str
-        For people; in the result file.
+        The name for people, and the key in the result file.
     path : Path
         The ONNX file.
     apart : bool
-        Measure one system after the other, because all at once take too much memory.
+        Whether systems are measured one after the other because all at once take too much memory.
     compile_only : bool
-        No other systems: what is of interest is how long the passes take.
+        Whether only the time of the passes is measured, without other systems.
     unscheduled : bool
-        Compare with TVM's graph without schedules as well.
+        Whether TVM's graph without schedules is measured, too.
     of_suite : bool
-        Leave out systems that have no definition of this model, instead of having them say so.
+        Whether systems without a definition of this model are skipped instead of reporting an error.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Network:
 
 
 def networks_of(suite: str, names: Sequence[str], folder: Path, large: bool, apart: bool) -> list[Network]:
-    """The networks of a suite whose models are in a folder: those named, or all of one size.
+    """Return the networks of a suite whose models are in a folder: those named, or all of one size.
 
     Raises
     ------
@@ -79,24 +79,24 @@ def networks_of(suite: str, names: Sequence[str], folder: Path, large: bool, apa
 
 
 def devices_of(targets: Iterable[str]) -> dict[str, dict]:
-    """What is known of the device of each target that is not the CPU.
+    """Return the description of the device of each target other than the CPU.
 
     Raises
     ------
     UserError
-        If there is no such target, or this machine has no device for it.
+        If a target does not exist, or this machine has no device for it.
     """
     parsed = {text: parse_target(text) for text in targets if text != CPU}
     return {text: describe(device_of(target)) for text, target in parsed.items() if is_gpu(target)}
 
 
 def techniques(names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The switches of `pipeline.Options` to ablate, in their order there.
+    """Return the switches of `pipeline.Options` to ablate, in their order there.
 
     Parameters
     ----------
     names : sequence of str or None
-        Those wanted, in this order; None for all but those that need to be named.
+        The switches, in this order; None for all except those ablated only by name.
 
     Raises
     ------
@@ -114,22 +114,22 @@ def techniques(names: Sequence[str] | None = None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure of every model.
+    """Settings of the measurements of every model.
 
     Attributes
     ----------
     target : str
-        What ours is compiled for.
+        The target that ours is compiled for.
     against : tuple of SystemSpec
-        What it is compared with (see `names`).
+        The systems that it is compared with (see `names`).
     ablation : tuple of str or None
-        Techniques to switch off together and then on again, one by one.
+        Techniques that are switched off together and then on again, one by one.
     shapes : mapping
         Input name -> shape, for sizes that a model leaves open.
     threads, seed, effort, patience
-        Of all systems.
+        Settings of all systems.
     devices : mapping
-        Target -> what is known of its device, for each one that is not the CPU (see `runtime.device.describe`).
+        Target -> description of its device, for each one other than the CPU (see `runtime.device.describe`).
     profiles : Path or None
         The profile store that ours are compiled with.
     records : Path or None
@@ -137,7 +137,7 @@ class Plan:
     batch : int or None
         The first dimension of all inputs; None for that of the model.
     values : mapping
-        Input name -> numbers, for inputs that have one value for good.
+        Input name -> numbers, for inputs with a fixed value.
     """
 
     target: str
@@ -156,21 +156,21 @@ class Plan:
 
     @property
     def on_device(self) -> bool:
-        """Whether ours runs on something other than the CPU."""
+        """Whether ours runs on a device other than the CPU."""
         return self.target in self.devices
 
     @property
     def serves(self) -> bool:
-        """Whether requests are measured, of which there are several at once."""
+        """Whether several requests at once are measured."""
         return isinstance(self.effort, RequestEffort)
 
     def _files(self) -> dict[str, Path]:
-        """What was measured earlier, by what it is."""
+        """Return the files of earlier measurements by their kind."""
         named = {"profiles": self.profiles, "records": self.records}
         return {name: path for name, path in named.items() if path is not None}
 
     def row(self, network: Network, results: Results, again: bool = False) -> dict:
-        """Measure a model, or take the row that is there; the row is in `results` afterwards."""
+        """Measure a model, or take the existing row; the row is in `results` afterwards."""
         row = {"model": network.key, "name": network.name, "date": date.today().isoformat()}
         if not network.path.is_file():
             remedy = f"scripts/export_models.py --only {network.path.stem} makes those of the suites"
@@ -205,7 +205,7 @@ class Plan:
         row |= {name: path.name for name, path in self._files().items()}
         row |= {"batch": self.batch} if self.batch else {}
         row |= {"streams": self.effort.streams} if self.serves else {}
-        # Without ONNX Runtime nobody knows whether a batch gives what its samples give.
+        # Only ONNX Runtime checks that a batch gives the same results as its samples.
         for name in (SMARTMEM, ONNXRUNTIME) if self.batch else (SMARTMEM,):
             if "error" in systems.get(name, {}):
                 return {**row, "error": systems[name]["error"]}
@@ -216,7 +216,7 @@ class Plan:
         return row
 
     def requests(self, network: Network) -> list[dict]:
-        """What the child processes are asked for; ours first, which brings the inputs."""
+        """Return the requests for the child processes; ours is the first and supplies the inputs."""
         wanted = {SMARTMEM: SystemSpec(SMARTMEM, SMARTMEM, self.target)}
         if not network.compile_only:
             wanted |= {system.name: system for system in self._compared(network) if system.name != SMARTMEM}
@@ -228,7 +228,7 @@ class Plan:
         common |= {"streams": self.effort.streams} if self.serves else {}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
         if self.on_device and ONNXRUNTIME in requests:
-            requests[ONNXRUNTIME]["untimed"] = True  # it is here for its results: its threads would disturb the others
+            requests[ONNXRUNTIME]["untimed"] = True  # only its results are needed; its threads would disturb the others
         return list(requests.values())
 
     def _compared(self, network: Network) -> list[SystemSpec]:
@@ -238,7 +238,7 @@ class Plan:
         return systems
 
     def _steps(self) -> list[tuple[str | None, str, dict]]:
-        """The ablation, from none of the techniques to all: what is added, the system, its options."""
+        """Return the ablation, from none of the techniques to all: the technique added, the system, its options."""
         if self.ablation is None:
             return []
         defaults = switches()
@@ -252,5 +252,5 @@ class Plan:
 
 
 def _name(options: Mapping[str, bool]) -> str:
-    """What tables call ours with these options."""
+    """Return the name of ours with these options in tables."""
     return " ".join(f"{'+' if value else '-'}{name}" for name, value in options.items()) or SMARTMEM

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each technique brings, as a picture: stacked bars, as SmartMem's Figure 8."""
+"""Plot the gain of each technique as stacked bars, like SmartMem's Figure 8."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _PANELS: tuple[tuple[str, Callable[[Mapping], float | None]], ...] = (
     ("Latency", latency),
 )
 _BASE = "#c8c8c8"
-# Told apart in print and by colour-blind readers: Okabe and Ito's palette.
+# Distinguishable in print and for colour-blind readers: Okabe and Ito's palette.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5d3a9b")
 _FORMATS = (".png", ".svg", ".pdf")
 _WIDTH = 0.62
-_VISIBLE = 0.005  # gains below this are not drawn
+_VISIBLE = 0.005  # gains (ratio minus 1) below this are not drawn
 
 
 def require_matplotlib(path: Path, option: str = "--plot") -> None:
-    """Find out before long work whether the picture that an option asks for can be drawn.
+    """Check before long work that the picture of an option can be drawn.
 
     Raises
     ------
     UserError
-        If matplotlib is missing, or the name of the file says no known format.
+        If matplotlib is missing, or the name of the file has no known ending.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError(
@@ -47,7 +47,7 @@ def require_matplotlib(path: Path, option: str = "--plot") -> None:
 
 
 def gains(row: Mapping, figure: Callable[[Mapping], float | None]) -> list[tuple[str | None, float]]:
-    """How many times less a figure is after each step of the ablation than before the first.
+    """Return the factor by which a figure has shrunk after each step of the ablation.
 
     Returns
     -------
@@ -64,9 +64,9 @@ def gains(row: Mapping, figure: Callable[[Mapping], float | None]) -> list[tuple
 def draw(rows: Sequence[Mapping], path: Path) -> None:
     """Draw the ablation of each row.
 
-    One panel each for kernels, bytes and latency, one bar for each model: 1 for the baseline without any of the
-    techniques, and on top what each technique brings after those before it. What a technique costs hangs below zero,
-    and the number above the bar is the whole.
+    Kernels, bytes and latency have one panel each, with one bar for each model: 1 for the baseline without any of the
+    techniques, and on top the gain of each technique after the previous ones. A loss is drawn below zero, and the
+    number above the bar is the total factor.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def _legend(figure: Figure, colors: Mapping) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure; the file is whole or not there.
+    """Write a figure; the file is complete or absent.
 
     Raises
     ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result file of a benchmark: one row per model, on disk as soon as it is finished, kept while it holds."""
+"""The result file of a benchmark: one row per model, written when it is finished, and reused while it is valid."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ FORMAT = 1
 
 
 class Results:
-    """Rows by model, in the order in which they came first; in a file, or in memory only.
+    """Rows by model, in the order of their first appearance; in a file, or in memory only.
 
     Parameters
     ----------
     path : Path or None
-        Read now if it exists. Written whole after each new row, under a temporary name that is then renamed.
+        The file, read if it exists. It is written completely after each new row, under a temporary name that is then
+        renamed.
 
     Raises
     ------
     UserError
-        If the file is there but no result file.
+        If the file exists but is not a result file.
     """
 
     def __init__(self, path: Path | None):
@@ -38,14 +39,14 @@ class Results:
             self.rows = read(path)
 
     def kept(self, model: str, fingerprint: str) -> dict | None:
-        """The row of a model if it needs no new measurement: same fingerprint, and nothing failed."""
+        """Return the row of a model if it needs no new measurement: same fingerprint, and no failures."""
         row = self.rows.get(model)
         if row is None or row.get("fingerprint") != fingerprint or failures(row):
             return None
         return row
 
     def add(self, row: dict) -> None:
-        """Add a row, or put it in the place of the model's old one."""
+        """Add a row, or replace the model's old one."""
         self.rows[row["model"]] = row
         if self.path is not None:
             content = {"format": FORMAT, "rows": list(self.rows.values())}
@@ -53,12 +54,12 @@ class Results:
 
 
 def read(path: Path) -> dict[str, dict]:
-    """Rows of a result file by model.
+    """Return the rows of a result file by model.
 
     Raises
     ------
     UserError
-        If it is not one, or of another format.
+        If it is not a result file, or has another format.
     """
     try:
         content = read_json(path)
@@ -72,7 +73,7 @@ def read(path: Path) -> dict[str, dict]:
 
 
 def rounded(value: Any) -> Any:
-    """Measured figures with four digits, which is more than they are worth; counts are whole numbers."""
+    """Round measured figures to four digits, more than their precision; counts are integers and stay exact."""
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -81,7 +82,7 @@ def rounded(value: Any) -> Any:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that is whole or not there.
+    """Write a file that is complete or absent.
 
     Raises
     ------
@@ -93,12 +94,12 @@ def write(path: Path, text: str) -> None:
 
 
 def failures(row: Mapping) -> list[str]:
-    """The sentences of what failed in a row: the model as a whole, or single systems."""
+    """Return the errors in a row: of the whole model, or of single systems."""
     return [each["error"] for each in (row, *row.get("systems", {}).values()) if "error" in each]
 
 
 def fingerprint(package: Path, model: Path, settings: Mapping) -> str:
-    """A hash of all that a row depends on: this package's code, the model file, the settings."""
+    """Return a hash of everything that a row depends on: this package's code, the model file, the settings."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for path in [*sorted(package.rglob("*.py")), model]:
         digest.update(path.name.encode())

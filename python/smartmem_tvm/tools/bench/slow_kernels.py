@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The share of an inference in kernels that take far longer than the device needs for them."""
+"""The share of an inference's time in kernels that take far longer than their roofline bound."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _FACTS = ("kernel", "rule", "launches", "seconds", "share", "bound_seconds", "bo
 def slow_kernels(
     compiled: Compiled, inputs: Sequence[np.ndarray], launches: Sequence[TimedLaunch] | None = None
 ) -> dict:
-    """Facts for a result file.
+    """Return facts for a result file.
 
     Parameters
     ----------
     compiled : Compiled
-        Whose kernels are launched one by one.
+        A model whose kernels are launched one by one.
     inputs : sequence of numpy.ndarray
         In the order of the model's inputs.
     launches : sequence of TimedLaunch, optional
-        Of one inference, by a clock of the device; otherwise kernels are timed from outside.
+        The launches of one inference, timed by a clock of the device; otherwise kernels are timed by the host.
 
     Returns
     -------
     dict
-        ``slow_share``, and ``slow_kernels``: what `runtime.roofline.add_bounds` has on those kernels;
-        ``of_roofline``, the bounds of all kernels that have one over their times, None if none has. Nothing where
-        nobody knows how fast the device is.
+        ``slow_share``, and ``slow_kernels``: the entries of `runtime.roofline.add_bounds` for those kernels;
+        ``of_roofline``, the sum of all bounds over the time of their kernels, None if no kernel has a bound. Empty if
+        the speed of the device is unknown.
     """
     from ...runtime.kernel_times import kernel_times, schedule_report
     from ...runtime.roofline import add_bounds, kernel_bounds, slowest
@@ -46,7 +46,7 @@ def slow_kernels(
     if speed is None:
         return {}
     if launches is not None:
-        speed = replace(speed, launch=0.0)  # no time of the host is in them
+        speed = replace(speed, launch=0.0)  # the times do not include the host
     times = kernel_times(compiled, inputs) if launches is None else _added_up(launches)
     report = add_bounds(schedule_report(compiled.rules, times), kernel_bounds(compiled.graph, speed), speed)
     found = [{name: each[name] for name in _FACTS} for each in slowest(report["kernels"])]

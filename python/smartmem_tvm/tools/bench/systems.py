@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The systems that ``smartmem bench`` measures, each made in a process of its own (see `bench.child`)."""
+"""The systems that ``smartmem bench`` measures, each created in its own process (see `bench.child`)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 def prepare(request: dict):
-    """Make the system that a request describes.
+    """Create the system that a request describes.
 
     Parameters
     ----------
     request : dict
-        ``system``: the name; ``kind``: what it is, if the name does not say that; what is no baseline is ours.
+        ``system``: the name; ``kind``: its kind if the name differs from it (a kind that is not a baseline is ours);
         ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one; ``values`` of
         inputs, if there are any; ``options``: fields of `pipeline.Options` that differ from the default; ``target``:
-        of all but ONNX Runtime, this machine's CPU if it is not there; ``profiles`` and ``records``: the files of ours.
+        for all except ONNX Runtime, by default this machine's CPU; ``profiles`` and ``records``: the files of ours.
     """
     return _MAKERS.get(_kind(request), _smartmem)(request)
 
@@ -74,14 +74,14 @@ def _smartmem(request: dict) -> TvmSystem:
 def _set_threads(count: int) -> None:
     """Set TVM's threads, and let them sleep a millisecond after the last kernel.
 
-    By itself they spin for longer than the pause between two systems, on the cores of the next one.
+    By default they spin for longer than the pause between two systems, on the cores of the next one.
     """
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "2000")
     set_threads(count)
 
 
 def _import(request: dict) -> tuple:
-    """The module, the limits of integer inputs, the number of nodes; what was read is let go."""
+    """Return the module, the limits of integer inputs and the number of nodes; the model read is freed."""
     from ...frontend import from_onnx
     from ...frontend.graph import count_nodes
     from ...frontend.inputs import id_limits
@@ -109,7 +109,7 @@ def _tvm(request: dict) -> TvmSystem:
 
 
 def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """The largest deviation of an output, relative to its largest value; infinite where they cannot be compared."""
+    """Return the largest deviation of an output relative to its largest value; infinite if outputs do not match."""
     from ...comparison import compare
 
     if len(outputs) != len(expected):
@@ -161,11 +161,11 @@ class TvmSystem(System):
 
     @cached_property
     def served(self) -> Streams:
-        """The sessions that serve requests."""
+        """Return the sessions that serve requests."""
         return self.compiled.streams(self.streams)
 
     def serve(self, count: int) -> tuple[float, list[float]]:
-        """Serve requests; the arrays are on the device already."""
+        """Serve requests on arrays that are already on the device."""
         return serve(self.served.call, self._of_session, self.streams, count)
 
     def _of_session(self, session: Session) -> Callable[[], None]:
@@ -180,7 +180,7 @@ class TvmSystem(System):
         return self.calls[session]
 
     def count(self) -> dict:
-        """Kernels launched in one run, and how many of the launches only move data."""
+        """Return the kernels launched in one run, and the number of launches that only move data."""
         from ...report import only_moves_data
         from ...runtime.launches import count_launches
 
@@ -192,7 +192,7 @@ class TvmSystem(System):
         return {**counts, "first_seconds": self.first_seconds, **self._times()}
 
     def _times(self) -> dict:
-        """What the launches of an inference take one by one, where that can be seen, and what they could take."""
+        """Return the times of the launches of an inference, where they can be measured, and their roofline bounds."""
         from ...runtime.launch_times import launch_times
         from ...target import is_gpu
         from .launches import shares
@@ -227,7 +227,7 @@ class OnnxRuntime(System):
         return outputs
 
     def _check_batch(self, outputs: list[np.ndarray]) -> None:
-        """What the model gives for the batch is what it gives for each sample, read without a batch."""
+        """Check that the outputs for the batch are those for its samples, one by one."""
         from ...frontend import onnxruntime_session
         from ...frontend.batch import check_batch
 
@@ -240,7 +240,7 @@ class OnnxRuntime(System):
         self.session.run(None, self.inputs)
 
     def serve(self, count: int) -> tuple[float, list[float]]:
-        """Serve requests: so many threads, one session."""
+        """Serve requests with a thread for each stream and one session."""
         return serve(lambda work: self.executor.submit(work, None), lambda _: self.run, self.streams, count)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many inferences a second a system serves when several are asked for at once, and how long each takes."""
+"""Measure the throughput of a system with several requests at once, and the latency of each."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from .child import Child
 
 _ROUNDS = 5
-_LONG = 4  # requests of each stream in a round, at least: at its end streams wait for the last one
+_LONG = 4  # least requests of each stream in a round: at its end streams wait for the last one
 
 
 @dataclass(frozen=True)
 class RequestEffort:
-    """How many requests to measure with.
+    """The number of requests to measure.
 
     Attributes
     ----------
     requests : int
-        Of each system.
+        Requests of each system.
     streams : int
-        Requests that a system has at a time: whenever one is done, the next one comes.
+        Requests in flight: when one is done, the next one starts.
     batch : int
-        Inferences of each request.
+        Samples of each request.
     """
 
     requests: int
@@ -38,14 +38,14 @@ class RequestEffort:
     batch: int = 1
 
     def rounds(self) -> list[int]:
-        """Requests of each round: the systems serve one after the other, round by round."""
+        """Return the requests of each round: in a round the systems serve one after the other."""
         count = max(1, min(_ROUNDS, self.requests // (_LONG * self.streams)))
         return [self.requests // count + (number < self.requests % count) for number in range(count)]
 
     def measure(self, children: Sequence[Child]) -> list[dict]:
-        """Measure the systems of these processes in rounds; facts of each of them."""
+        """Measure the systems of these processes in rounds; return the facts of each."""
         for child in children:
-            child.call("serve", self.streams * 2)  # threads begin, CUDA graphs are recorded
+            child.call("serve", self.streams * 2)  # starts threads and records CUDA graphs
         answers: list[list[tuple]] = [[] for _ in children]
         for count in self.rounds():
             for child, found in zip(children, answers):
@@ -54,12 +54,12 @@ class RequestEffort:
         return [{"throughput": self.summary(found)} for found in answers]
 
     def summary(self, rounds: Sequence[tuple[float, Sequence[float]]]) -> dict:
-        """Inferences a second, percentiles of what a request takes in milliseconds, and the number of requests.
+        """Return inferences per second, percentiles of the latency of a request in milliseconds, and their number.
 
         Parameters
         ----------
         rounds : sequence
-            Of each one its seconds, and those of its requests.
+            For each round, its seconds and those of its requests.
         """
         latencies = [each for _, round in rounds for each in round]
         if not latencies:
@@ -76,20 +76,20 @@ class RequestEffort:
 def serve(
     begin: Callable[[Callable], Future], prepared: Callable[[object], Callable[[], object]], streams: int, count: int
 ) -> tuple[float, list[float]]:
-    """Serve requests, so many at a time; returns the seconds of all, and those of each.
+    """Serve requests, `streams` at a time; return the seconds of all, and those of each.
 
     Parameters
     ----------
     begin : callable
-        ``begin(work)`` has ``work(own)`` done by a thread; ``own`` is what the thread serves requests with.
+        ``begin(work)`` runs ``work(own)`` on a thread; ``own`` is the thread's session.
     prepared : callable
-        ``prepared(own)`` is a call that serves one request.
+        ``prepared(own)`` returns a function that serves one request.
     """
     left = iter(range(count))
 
     def work(own: object) -> list[float]:
         run = prepared(own)
-        return [timed(run)[0] for _ in left]  # threads share it: each takes the next one when it is done
+        return [timed(run)[0] for _ in left]  # the threads share `left`: each takes the next request when it is done
 
     start = time.perf_counter()
     futures = [begin(work) for _ in range(streams)]

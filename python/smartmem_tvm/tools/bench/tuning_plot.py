@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tuning brought, as a picture: the best time of each kernel over the candidates tried."""
+"""Plot a tuning: the best time of each kernel over the candidates tried."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     from ...tune.campaign import KernelRun
 
-_NAMED = len(COLORS)  # kernels with a colour and a name; those of the largest shares
+_NAMED = len(COLORS)  # kernels with a colour and a name: those with the largest shares
 
 
 def best_so_far(times: Sequence[float | None]) -> list[float]:
-    """The smallest time up to each candidate; infinite before the first that did not fail."""
+    """Return the smallest time up to each candidate; infinite before the first success."""
     return list(accumulate((float("inf") if each is None else each for each in times), min))
 
 
 def draw(kernels: Sequence[KernelRun], path: Path) -> None:
-    """Draw how many times faster than untuned the best candidate of each kernel was after each trial.
+    """Draw the speed-up of each kernel's best candidate over the untuned kernel after each trial.
 
-    A dot at the end is what counts: the winner measured in turns with the untuned kernel.
+    A dot at the end is the final result: the winner measured in turns with the untuned kernel.
 
     Raises
     ------

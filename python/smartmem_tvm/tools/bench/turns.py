@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latencies of several systems, measured in turns."""
+"""Measure the latencies of several systems in turns."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RunEffort:
-    """How long to measure.
+    """The amount of measuring.
 
     Attributes
     ----------
     budget : float
         Seconds of timed runs for each system.
     least, most : int
-        Runs of each, whatever the budget says.
+        Bounds on the runs of each, which override the budget.
     pause : float
-        Seconds before each run. Threads of one system may spin for a moment after its run, waiting for work: not in the
-        time of the next one.
+        Seconds before each run. Threads of one system may spin for a moment after its run; the pause keeps this out of
+        the time of the next one.
     settle : int
-        Runs before each timed one. A device that has just served another process first brings back what belongs to
-        this one, which a program that has the device to itself does not see.
+        Runs before each timed one. A device that has just served another process first restores this one's state, a
+        cost that a program alone on the device does not have.
     warm_up : int
-        Rounds that are not counted.
+        Rounds that are not timed.
     """
 
     budget: float = 5.0
@@ -46,20 +46,20 @@ class RunEffort:
     warm_up: int = 1
 
     def measure(self, children: Sequence[Child]) -> list[dict]:
-        """Measure the systems of these processes in turns; facts of each of them."""
+        """Measure the systems of these processes in turns; return the facts of each."""
         runs = [lambda each=each: each.call("run") or 0.0 for each in children]
         return [{"latency_ms": summary(seconds)} for seconds in in_turns(runs, self)]
 
 
 def in_turns(runs: Sequence[Callable[[], float]], effort: RunEffort) -> list[list[float]]:
-    """Take one run of each system in every round, so that a slow moment of the machine hits all of them alike.
+    """Run each system once in every round, so that a slow moment of the machine affects all alike.
 
     A slow system leaves the rounds when its budget is spent.
 
     Parameters
     ----------
     runs : sequence of callable
-        Each runs its system once and returns the seconds that took.
+        Each runs its system once and returns the seconds.
 
     Returns
     -------
@@ -86,20 +86,20 @@ def _goes_on(seconds: list[float], effort: RunEffort) -> bool:
 
 
 def medians(calls: Sequence[Callable[[], object]], rounds: int, warm_up: int = 2) -> list[float]:
-    """Median seconds of each call, taken in turns for so many rounds."""
+    """Return the median seconds of each call, taken in turns for `rounds` rounds."""
     effort = RunEffort(least=rounds, most=rounds, pause=0.0, warm_up=warm_up)
     return [median(each) for each in in_turns([lambda call=call: timed(call)[0] for call in calls], effort)]
 
 
 def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """Seconds that a call takes, and what it returns."""
+    """Return the seconds of a call and its result."""
     start = time.perf_counter()
     result = work()
     return time.perf_counter() - start, result
 
 
 def inference(vm: Machine, arrays: Sequence[np.ndarray]) -> Callable[[], None]:
-    """A call that runs ``main`` on arrays that are on the device already, until all of its kernels are done."""
+    """Return a function that runs ``main`` on arrays already on the device and waits for its kernels."""
     main, tensors = vm["main"], vm.tensors(arrays)
 
     def run() -> None:
@@ -110,7 +110,7 @@ def inference(vm: Machine, arrays: Sequence[np.ndarray]) -> Callable[[], None]:
 
 
 def summary(seconds: Sequence[float]) -> dict:
-    """Median, 10th and 90th percentile in milliseconds, and the number of runs."""
+    """Return median, 10th and 90th percentile in milliseconds, and the number of runs."""
     if len(seconds) == 1:
         low = high = seconds[0]
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of an inference as a picture: addresses over time."""
+"""Plot the memory of an inference: addresses over time."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = {"activation": COLORS[0], "workspace": COLORS[1], "result": COLORS[2], "weight": COLORS[3]}
-"""Kind of tensor, as `deploy.memory_plan` has them -> its color."""
+"""Kind of tensor in `deploy.memory_plan` -> its color."""
 _MB = 1e6
 
 
 def draw_plan(plan: Mapping, title: str, path: Path) -> None:
-    """Draw each tensor as a block, from its first step to its last and over its addresses.
+    """Draw each tensor as a block from its first step to its last and over its addresses.
 
-    Storages lie one above the other. The black line is the sum of the tensors that are in use at a step: where it
-    reaches the top of an arena, no plan can do with less.
+    Storages are stacked. The black line is the sum of the tensors in use at a step: where it reaches the top of an
+    arena, no plan needs less memory.
 
     Parameters
     ----------
     plan : mapping
-        Of `page.tensors.memory`.
+        The result of `page.tensors.memory`.
 
     Raises
     ------
@@ -39,12 +39,12 @@ def draw_plan(plan: Mapping, title: str, path: Path) -> None:
 
 
 def figure(plan: Mapping, title: str) -> Figure:
-    """The picture that `draw_plan` writes."""
+    """Return the figure that `draw_plan` writes."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    matplotlib.rcParams["svg.hashsalt"] = "smartmem plan"  # the same picture is the same file
+    matplotlib.rcParams["svg.hashsalt"] = "smartmem plan"  # makes the file reproducible
     found = Figure(figsize=(11.0, 5.5), layout="constrained")
     axes = found.subplots()
     bases = [0, *accumulate(each["bytes"] for each in plan["storages"])]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times on devices, of networks and of kernels, and what each technique brings."""
+"""Times of networks and of kernels on devices, and the gain of each technique."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _FIGURES = ("median", "p10", "p90", "p99", "runs")
 def comparison(
     measurements: Iterable[tuple[str, Mapping]], rows: Iterable[tuple[str, Mapping]], networks: Sequence[Mapping] = ()
 ) -> list[dict]:
-    """One line for each network, device and system that was timed.
+    """Return one line for each timed network, device and system.
 
     Parameters
     ----------
     networks : sequence
-        `page.network.network` of the folders there are, which measurements may name.
+        `page.network.network` of the given folders, which measurements may name.
 
     Returns
     -------
     list of dict
         ``file``, ``model``, ``folder`` (name of the compiled one), ``device``, ``driver``, ``system``, ``median``,
-        ``p10``, ``p90``, ``p99`` (ms), ``runs``, ``kernels``, ``layout_share``, ``relative_error`` (of all outputs the
-        largest), ``correct``, ``replays``, ``deterministic`` and ``wrong`` (kernels that differ from this machine's
-        CPU); None where it is not told.
+        ``p10``, ``p90``, ``p99`` (ms), ``runs``, ``kernels``, ``layout_share``, ``relative_error`` (the largest of all
+        outputs), ``correct``, ``replays``, ``deterministic`` and ``wrong`` (kernels that differ from this machine's
+        CPU); None if a measurement lacks it.
     """
     timed = [(file, each) for file, each in measurements if isinstance(each.get("latency_ms"), dict)]
     measured = [_measured(file, each, _model(file, each, networks)) for file, each in timed]
@@ -41,7 +41,7 @@ def comparison(
 
 
 def _model(file: str, found: Mapping, networks: Sequence[Mapping]) -> str:
-    """The network that was measured: the folder's or the file's that a measurement names."""
+    """Return the measured network: that of the folder or file that a measurement names."""
     folder = Path(str(found.get("folder") or "")).name
     known = {Path(each["folder"]).name: each["name"] for each in networks}
     if folder in known:
@@ -50,7 +50,7 @@ def _model(file: str, found: Mapping, networks: Sequence[Mapping]) -> str:
 
 
 def _is_step(row: Mapping, system: str) -> bool:
-    """Whether it was timed for the ablation only."""
+    """Whether a system was timed only for the ablation."""
     return any(step["system"] == system for step in row.get("ablation", ())) and system.startswith("-")
 
 
@@ -84,7 +84,7 @@ def _line(file: str, model: str, device: tuple[str, str], system: str, facts: Ma
 
 
 def _device(found: Mapping) -> tuple[str, str]:
-    """Name and driver, from whichever of its fields a measurement has."""
+    """Return name and driver from the fields that a measurement has."""
     device = found.get("device")
     named = device if isinstance(device, dict) else {"name": device}
     name = named.get("name") or found.get("cpu") or found.get("target") or "this machine"
@@ -94,7 +94,7 @@ def _device(found: Mapping) -> tuple[str, str]:
 
 
 def _machine(row: Mapping, facts: Mapping) -> tuple[str, str]:
-    """The device of a system in a row of `smartmem bench`: what the system says, or else the machine's CPU."""
+    """Return the device of a system in a row of `smartmem bench`: its own, or otherwise the machine's CPU."""
     device = facts.get("device")
     if device:
         return _device({"device": device})
@@ -107,21 +107,21 @@ def _threads(count: int) -> str:
 
 
 def kernel_times(measurements: Iterable[tuple[str, Mapping]], network: Mapping) -> list[dict]:
-    """The times of a network's kernels, one entry for each measurement of them.
+    """Return the times of a network's kernels, one entry for each measurement.
 
     Returns
     -------
     list of dict
         ``file``, ``device``, and ``kernels``: name -> ``seconds`` of all its launches in one inference, ``launches``,
-        ``share`` of the sum; ``bound`` (seconds), ``bound_by``, ``of_roofline`` and ``off`` where the
-        measurement has them.
+        ``share`` of the sum; ``bound`` (seconds), ``bound_by``, ``of_roofline`` and ``off`` if the measurement has
+        them.
     """
     known = {kernel["kernel"] for kernel in network["kernels"]}
     found = []
     for file, each in measurements:
         listed = [k for k in each.get("kernels") or () if isinstance(k, dict) and k.get("seconds") is not None]
         mine = sum(k["kernel"] in known for k in listed)
-        # Compiled for something else, a model has other kernels, but for a few.
+        # A model compiled for another target shares only few kernels.
         if _model(file, each, [network]) != network["name"] or mine <= len(listed) / 2:
             continue
         total = sum(k["seconds"] for k in listed) or 1.0
@@ -142,7 +142,7 @@ def _time(kernel: Mapping, total: float) -> dict:
 
 
 def ablations(rows: Iterable[tuple[str, Mapping]]) -> list[dict]:
-    """What is left after each technique is added, network by network.
+    """Return the figures after each technique is added, network by network.
 
     Returns
     -------
@@ -172,6 +172,6 @@ def _steps(steps: Sequence[Mapping], systems: Mapping) -> list[dict]:
 
 
 def winner_names(models: Iterable[tuple[str, Mapping, Mapping]]) -> dict[float, str]:
-    """Seconds of a winner of tuning, which no other has -> the kernel that was compiled with it."""
+    """Return seconds of a winner of tuning, which identify it -> the kernel that was compiled with it."""
     tunings = [manifest.get("tuning") or {} for _, manifest, _ in models]
     return {gain["seconds"]: kernel for each in tunings for kernel, gain in each.get("gains", {}).items()}

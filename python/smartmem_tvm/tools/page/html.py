@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One self-contained HTML file: the data as JSON, and the style and scripts that show it."""
+"""Write one self-contained HTML file: the data as JSON, and the style and scripts that show it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPTS = ("core.js", "graph.js", "sections.js", "charts.js", "roofline.js", "pa
 
 
 def report_data(sources: Sources) -> dict:
-    """All that the page shows, as plain data for JSON.
+    """Return the page's data as plain data for JSON.
 
     Returns
     -------
@@ -38,15 +38,15 @@ def report_data(sources: Sources) -> dict:
 
 
 def page(data: dict) -> str:
-    """The page as text; nothing in it is loaded from elsewhere."""
+    """Return the page as text; it loads nothing from elsewhere."""
     names = ", ".join(each["name"] for each in data["models"])
     scripts = "\n".join(_asset(name) for name in SCRIPTS)
-    # No name in the data can end the element that holds it.
+    # Escaped, so that no name in the data can end the element that holds it.
     content = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     parts = {"TITLE": html.escape(names or "report"), "STYLE": _asset("page.css"), "DATA": content, "SCRIPT": scripts}
     text = _asset("page.html")
     before, *rest = text.split("{{")
-    # Each mark once, in one pass: what is put in is not searched.
+    # One pass over the marks, so that inserted text is not searched for marks.
     return before + "".join(parts[mark] + after for mark, after in (each.split("}}", 1) for each in rest))
 
 

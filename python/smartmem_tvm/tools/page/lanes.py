@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns for the lines of a graph that is drawn as a list: a tensor keeps its column until it was read."""
+"""Assign columns to the lines of a graph that is drawn as a list: a tensor keeps its column until its last reader."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 
 def last_readers(inputs: Sequence[Sequence[int]]) -> list[int]:
-    """The last node that reads each node's result; of what nobody reads, the node itself.
+    """Return the last reader of each node's result; the node itself if its result is not read.
 
     Parameters
     ----------
     inputs : sequence of sequence of int
-        The nodes that each node reads, by their numbers.
+        The numbers of the nodes that each node reads.
     """
     last = list(range(len(inputs)))
     for reader, sources in enumerate(inputs):
@@ -22,18 +22,18 @@ def last_readers(inputs: Sequence[Sequence[int]]) -> list[int]:
 
 
 def lanes(inputs: Sequence[Sequence[int]]) -> list[int]:
-    """A column for each node, such that no two tensors that are waited for at the same time share one.
+    """Return a column for each node, such that no two live tensors share one.
 
-    A node stands in the column of a tensor that it is the last to read, if there is one: chains are straight.
+    A node takes the column of a tensor whose last reader it is, if there is one, so that chains are straight.
 
     Parameters
     ----------
     inputs : sequence of sequence of int
-        As for `last_readers`.
+        As in `last_readers`.
     """
     last = last_readers(inputs)
     columns: list[int] = []
-    taken: dict[int, int] = {}  # column -> the last node that reads what is in it
+    taken: dict[int, int] = {}  # column -> the last reader of its tensor
     for node, sources in enumerate(inputs):
         taken = {column: end for column, end in taken.items() if end > node}
         ending = [columns[source] for source in sources if source < node and last[source] == node]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model: its operators before, its kernels after, and what became of each operator."""
+"""Describe a compiled model: its operators before, its kernels after, and the fate of each operator."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _REASONS = {
 
 
 def network(folder: str, manifest: Mapping, explanation: Mapping) -> dict:
-    """A compiled model as the page shows it.
+    """Return a compiled model as data for the page.
 
     Returns
     -------
     dict
-        ``operators``: one for each node of the imported model, sorted by the kernel that it ended in, with its
-        ``fate``. ``kernels``: in the order of execution, each with the range of ``operators`` that ended in it.
+        ``operators``: one for each node of the imported model, sorted by the kernel that contains it, with its
+        ``fate``. ``kernels``: in the order of execution, each with the range of ``operators`` that it contains.
         ``inputs`` of both are numbers of others of their kind; ``lane`` is the column that each is drawn in.
-        ``decisions``: as the passes wrote them. ``tensors``, ``memory``: see `page.tensors`. ``facts``: figures.
+        ``decisions``: those of the passes. ``tensors``, ``memory``: see `page.tensors`. ``facts``: figures.
     """
     graphs = explanation.get("graphs") or {"before": _EMPTY, "after": _EMPTY}
     kernels = _kernels(graphs["after"], explanation, manifest)
@@ -53,7 +53,7 @@ _EMPTY: dict = {"inputs": [], "nodes": [], "outputs": []}
 
 
 def _about(manifest: Mapping) -> dict:
-    """What the header says in words."""
+    """Return the texts of the header."""
     target = manifest.get("target", "")
     try:
         parts = json_data.parse(target)
@@ -95,7 +95,7 @@ def _facts(manifest: Mapping, operators: list[dict], explanation: Mapping, plan:
 
 
 def _kernels(after: Mapping, explanation: Mapping, manifest: Mapping) -> list[dict]:
-    """The nodes of the graph of kernels, with what the passes said of each."""
+    """Return the nodes of the graph of kernels with the passes' explanations."""
     explained = {each["result"]: each for each in explanation.get("kernels", [])}
     rules = explanation.get("rules", {})
     gains = (manifest.get("tuning") or {}).get("gains", {})
@@ -125,13 +125,13 @@ def _kernels(after: Mapping, explanation: Mapping, manifest: Mapping) -> list[di
 
 
 def variable(label: str) -> str:
-    """The name of the tensor in an operator's label: ``node_linear`` of ``matmul12 node_linear(1, 49, 96)[0]``."""
+    """Return the tensor's name in an operator's label: ``node_linear`` of ``matmul12 node_linear(1, 49, 96)[0]``."""
     found = re.match(r"\S+ ([^(]+)\(", label)
     return found[1] if found else label
 
 
 def _homes(kernels: Iterable[Mapping], key: str) -> dict[str, list[int]]:
-    """Name of an operator's result -> the kernels that have it among their `key`."""
+    """Return name of an operator's result -> the kernels that list it under `key`."""
     found: dict[str, list[int]] = {}
     for number, kernel in enumerate(kernels):
         for label in kernel[key]:
@@ -140,9 +140,9 @@ def _homes(kernels: Iterable[Mapping], key: str) -> dict[str, list[int]]:
 
 
 def _operators(graphs: Mapping, kernels: list[dict], explanation: Mapping) -> list[dict]:
-    """The nodes of the imported graph with what became of them, sorted by kernel."""
+    """Return the nodes of the imported graph with their fates, sorted by kernel."""
     before = graphs["before"]
-    # A result of the model may change its name on the way.
+    # Passes may rename a result of the model.
     renamed = dict(zip(before["outputs"], graphs["after"]["outputs"]))
     fates = _Fates(kernels, explanation)
     constant = _constants(before)
@@ -173,7 +173,7 @@ def _operators(graphs: Mapping, kernels: list[dict], explanation: Mapping) -> li
 
 
 def _constants(graph: Mapping) -> set[str]:
-    """Nodes that no input of the model goes into."""
+    """Return the nodes that depend on no input of the model."""
     moving = {each["name"] for each in graph["inputs"]}
     found = set()
     for node in graph["nodes"]:
@@ -185,7 +185,7 @@ def _constants(graph: Mapping) -> set[str]:
 
 
 class _Fates:
-    """Finds what became of an operator by the name of its result."""
+    """Find the fate of an operator by the name of its result."""
 
     def __init__(self, kernels: list[dict], explanation: Mapping):
         self._members, self._views = _homes(kernels, "members"), _homes(kernels, "views")
@@ -196,9 +196,9 @@ class _Fates:
                 self._rewrites.setdefault(variable(entry["operator"]), entry)
 
     def of(self, names: list[str], constant: bool) -> dict:
-        """``fate``, ``kernel`` (None if it is not known by itself), ``into`` (all kernels), ``reason`` and ``map``."""
+        """Return ``fate``, ``kernel`` (None if it is unknown), ``into`` (all kernels), ``reason`` and ``map``."""
         entry = next((self._rewrites[name] for name in names if name in self._rewrites), None)
-        # Where a layer was merged, a slice of the merged one has its name.
+        # If a layer was merged, a slice of the merged layer has its name.
         if entry is not None and entry.get("action") == "merged":
             return self._rewritten(entry)
         for name in names:
@@ -221,7 +221,7 @@ class _Fates:
 
 
 def _find_homes(operators: list[dict], reads: list[list[int]]) -> None:
-    """Give what is in no kernel the place of its first reader, or else that of what it reads."""
+    """Place operators outside of any kernel with their first reader, or otherwise with the operator that they read."""
     for number in reversed(range(len(operators))):
         home = operators[number]["kernel"]
         for source in reads[number]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph of kernels as an ONNX model: for viewers, not to be run."""
+"""Write a graph of kernels as an ONNX model for viewers; it cannot be run."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _OPSET = 17
 
 
 def onnx_graph(graph: Mapping, network: Mapping, times: Mapping[str, Mapping]) -> onnx.ModelProto:
-    """One node for each kernel, with what is known of it as attributes.
+    """Return a model with one node for each kernel, and facts about it as attributes.
 
-    Weights are no inputs of nodes, which would need their numbers: each node says their types and shapes.
+    Weights are not inputs of nodes, which would require their values: each node lists their types and shapes.
 
     Parameters
     ----------
     graph : mapping
-        Of `deploy.record_graph.record_graph`, after the passes.
+        The result of `deploy.record_graph.record_graph`, after the passes.
     network : mapping
-        Of `page.network.network`, of the same graph.
+        The result of `page.network.network` for the same graph.
     times : mapping
         Kernel -> ``seconds`` of all its launches, and ``launches``.
 
     Returns
     -------
     onnx.ModelProto
-        Checked; tensors have the shapes and types that they have in memory.
+        The checked model; tensors have their shapes and types in memory.
     """
     known = {each["tensor"]: each for each in network["tensors"]}
     tensors = {t["name"]: t for t in graph["inputs"]} | {t["name"]: t for n in graph["nodes"] for t in n["outputs"]}
@@ -50,7 +50,7 @@ def onnx_graph(graph: Mapping, network: Mapping, times: Mapping[str, Mapping]) -
         )
         for node, kernel in zip(graph["nodes"], network["kernels"], strict=True)
     ]
-    # A result that is returned twice is one output of an ONNX graph.
+    # An ONNX graph lists a result that is returned twice only once.
     outputs = list(dict.fromkeys(graph["outputs"]))
     inputs = [each["name"] for each in graph["inputs"]]
     inner = [_value(t) for name, t in tensors.items() if name not in (*inputs, *outputs)]
@@ -70,7 +70,7 @@ def onnx_graph(graph: Mapping, network: Mapping, times: Mapping[str, Mapping]) -
 
 
 def write_onnx(model: onnx.ModelProto, path: Path) -> int:
-    """Write a file that is whole or not there; returns its bytes.
+    """Write a file that is complete or absent; return its size in bytes.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def write_onnx(model: onnx.ModelProto, path: Path) -> int:
 
 
 def _attributes(kernel: Mapping, outputs: Iterable[Mapping], time: Mapping | None) -> dict:
-    """What a viewer shows beside a node; what is empty or unknown is left out."""
+    """Return the attributes that a viewer shows for a node, without empty or unknown ones."""
     outputs = list(outputs)
     found = {
         "rule": kernel["rule"],

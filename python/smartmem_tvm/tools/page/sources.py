@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report is made of, found out by looking at each folder and file."""
+"""Read the sources of a report and recognise each folder and file by its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANIFEST, EXPLANATION = "manifest.json", "explain.json"
 
 @dataclass
 class Sources:
-    """Contents of folders and files, with the names that they were given by.
+    """Contents of folders and files, with their names as given.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Sources:
     rows : list
         (file, row) of each model in results of ``smartmem bench``.
     measurements : list
-        (file, measurement): what has a ``latency_ms``, or ``kernels`` with ``seconds``.
+        (file, measurement): objects with a ``latency_ms``, or ``kernels`` with ``seconds``.
     """
 
     models: list[tuple[str, dict, dict]] = field(default_factory=list)
@@ -43,7 +43,7 @@ def read_sources(paths: Iterable[str]) -> Sources:
     Raises
     ------
     UserError
-        If one cannot be read, or is nothing that a report is made of.
+        If one cannot be read, or is of no known kind.
     """
     found = Sources()
     for text in paths:
@@ -89,7 +89,7 @@ _KINDS = (
 
 
 def _take(found: Sources, name: str, content: object) -> None:
-    """Sort content in by what it has."""
+    """Add content to its list, chosen by its fields."""
     if isinstance(content, list) and content:
         for each in content:
             _take(found, name, each)

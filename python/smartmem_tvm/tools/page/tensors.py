@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each tensor of the graph of kernels is, in which order and why; and the memory over time."""
+"""Memory and layout of each tensor of the graph of kernels, with reasons, and memory use over time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ...planner.arena import Block, live_bytes
 
 
 def tensors(after: Mapping, explanation: Mapping) -> list[dict]:
-    """Inputs, what kernels write, and the weights that a pass placed.
+    """Return the inputs, the results of kernels, and the weights that a pass placed.
 
     Returns
     -------
     list of dict
         ``tensor``, ``kind`` (input, tensor, result, weight), ``shape`` and ``dtype`` in memory, ``bytes``, ``memory``,
-        ``texel`` (the dimension that is cut into texels), ``padding`` (bytes), ``order`` of dimensions, ``writer`` and
-        ``readers`` (results of kernels), ``strided`` (readers that want another order) and ``reason``.
+        ``texel`` (the dimension split into texels), ``padding`` (bytes), ``order`` of dimensions, ``writer`` and
+        ``readers`` (results of kernels), ``strided`` (readers that prefer another order) and ``reason``.
     """
     decided: dict[str, dict] = {}
     for entry in explanation.get("decisions", []):
@@ -66,15 +66,15 @@ def _entry(tensor: Mapping, kind: str, decided: Mapping, wanted: Mapping) -> dic
 
 
 def memory(plan: Mapping, manifest: Mapping) -> dict:
-    """The plan of `deploy.memory_plan` with sums.
+    """Return the plan of `deploy.memory_plan` with sums.
 
     Returns
     -------
     dict
         The plan with ``planned_bytes`` (of all storages), ``live`` (bytes of tensors in use at each step),
-        ``live_bytes`` (their maximum), ``weight_bytes``, those of small constants in the code included; None where the
-        folder does not say. Each storage with the number of its ``tensors``, and ``live_bytes``, the most of its bytes
-        that are in use at once.
+        ``live_bytes`` (their maximum), ``weight_bytes``, which includes small constants in the code; None if the folder
+        lacks it. Each storage has the number of its ``tensors``, and ``live_bytes``, the largest number of its bytes in
+        use at once.
     """
     steps, found = plan.get("steps", []), plan.get("tensors", [])
     live = _live(len(steps), found)
@@ -99,7 +99,7 @@ def _weight_bytes(weights: Iterable[Mapping], manifest: Mapping) -> int:
 
 
 def _live(steps: int, tensors: Iterable[Mapping]) -> list[int]:
-    """Bytes in use at each step."""
+    """Return the bytes in use at each step."""
     live = live_bytes([Block(each["bytes"], each["first"], each["last"]) for each in tensors]).tolist()
     return live + [0] * (steps - len(live))
 

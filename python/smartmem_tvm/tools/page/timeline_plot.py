@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An inference within a memory budget as a picture: what was read and what was computed when."""
+"""Plot an inference within a memory budget: the times of reading and of computing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Span = tuple[float, float]
 
 
 def draw_timeline(timeline: Mapping, title: str, path: Path) -> None:
-    """Draw a row for each thread: reading, and computing with its waits.
+    """Draw one row for the thread that reads, and one for the thread that computes and waits.
 
     Parameters
     ----------
     timeline : mapping
-        Of `deploy.streamed.StreamedMachine.timeline`.
+        The result of `deploy.streamed.StreamedMachine.timeline`.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def draw_timeline(timeline: Mapping, title: str, path: Path) -> None:
 
 
 def spans(timeline: Mapping) -> tuple[list[Span], list[Span], list[Span]]:
-    """Beginning and end, in seconds, of each time that was spent reading, computing and waiting."""
+    """Return beginning and end, in seconds, of each span of reading, computing and waiting."""
     read = [tuple(each["read"]) for each in timeline["loads"] if not math.isnan(each["read"][1])]
     waited = [tuple(each["wait"]) for each in timeline["loads"] if each["wait"][1] > each["wait"][0]]
     computed, begin = [], 0.0
@@ -46,11 +46,11 @@ def spans(timeline: Mapping) -> tuple[list[Span], list[Span], list[Span]]:
 
 
 def figure(timeline: Mapping, title: str) -> Figure:
-    """The picture that `draw_timeline` writes."""
+    """Return the figure that `draw_timeline` writes."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "smartmem timeline"  # the same picture is the same file
+    matplotlib.rcParams["svg.hashsalt"] = "smartmem timeline"  # makes the file reproducible
     found = Figure(figsize=(11.0, 2.6), layout="constrained")
     axes = found.subplots()
     read, computed, waited = spans(timeline)

@@ -11,21 +11,21 @@ from ...tune.record_lines import kind_of
 
 
 def curves(records: Iterable[tuple[str, Sequence[Mapping]]], names: Mapping[float, str]) -> list[dict]:
-    """One curve for each kernel, device and strategy, those first that lost most time before.
+    """Return one curve for each kernel, device and strategy, sorted by the time that the untuned kernel lost.
 
     Parameters
     ----------
     records : iterable
         (file, lines) of records of tuning.
     names : mapping
-        Seconds of a winner -> name of its kernel, as far as compiled models tell.
+        Seconds of a winner -> name of its kernel, if a compiled model has it.
 
     Returns
     -------
     list of dict
         ``file``, ``device``, ``strategy``, ``kernel`` (its name, or the shapes of its tensors), ``workload``,
         ``seconds`` (of each candidate in the order tried, None if it failed), ``best`` (until then), ``untuned``,
-        ``winner`` (seconds, measured in turns with the untuned kernel) and ``gain``; None where nothing is known.
+        ``winner`` (seconds, measured in turns with the untuned kernel) and ``gain``; None if unknown.
     """
     found: dict[tuple, dict] = {}
     for file, lines in records:
@@ -63,7 +63,7 @@ def _take(curve: dict, kind: str, line: Mapping, wrong: set[str], names: Mapping
 
 
 def _shapes(arguments: Sequence) -> str:
-    """A kernel by its tensors: what it reads, and at the end what it writes."""
+    """Return the shapes of a kernel's tensors as text: its inputs, and at the end its result."""
     shapes = ["x".join(map(str, each[2])) for each in arguments if len(each) > 2]
     return " · ".join(shapes[:-1]) + " -> " + shapes[-1] if shapes else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut an ONNX model down to a small one that still fails; what failing means, the caller says."""
+"""Cut an ONNX model down to a small one that still fails; the caller defines failure."""
 
 from .case import Case
 from .reduce import reduce_model

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts inside of branches and of bodies of loops: a graph in the place of its node, and parts of a nested graph."""
+"""Cut inside of branches and loop bodies: replace a node by its graph, and keep parts of a nested graph."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .case import Case, Evaluate
 from .cuts import part, typed
 
 Path = tuple[tuple[int, str], ...]
-"""The way to a nested graph: number of a node, name of its attribute; then the same in that graph."""
+"""The path to a nested graph: number of a node and name of its attribute, then the same in that graph."""
 _CUT = "/cut"
 
 
 def paths(graph: onnx.GraphProto) -> Iterator[Path]:
-    """The way to each graph that is nested in one, those further out first."""
+    """Yield the path to each nested graph, outer ones first."""
     found = [(n, a.name, a.g) for n, node in enumerate(graph.node) for a in node.attribute if a.HasField("g")]
     for number, name, _ in found:
         yield ((number, name),)
@@ -29,14 +29,14 @@ def paths(graph: onnx.GraphProto) -> Iterator[Path]:
 
 
 def nested_graph(graph: onnx.GraphProto, path: Path) -> onnx.GraphProto:
-    """The graph at the end of a path, which is a part of the one it begins at."""
+    """Return the graph at the end of a path (a reference, not a copy)."""
     for number, name in path:
         graph = next(each.g for each in graph.node[number].attribute if each.name == name)
     return graph
 
 
 def opened(case: Case, number: int, evaluate: Evaluate) -> Iterator[Case]:
-    """The model with one of a node's graphs in its place: a branch of an If, the first turn of a Loop or Scan."""
+    """Yield models with a node replaced by one of its graphs: a branch of an If, the first iteration of a loop."""
     for attribute in case.model.graph.node[number].attribute:
         if attribute.HasField("g"):
             model = _opened(case.model, number, attribute.name)
@@ -47,10 +47,10 @@ def opened(case: Case, number: int, evaluate: Evaluate) -> Iterator[Case]:
 
 
 def inner_part(case: Case, path: Path, kept: Sequence[int], evaluate: Evaluate) -> Case | None:
-    """The model with the nodes with the numbers `kept` alone in a nested graph.
+    """Return the model with only the nodes numbered `kept` in a nested graph.
 
-    What those read that is cut off becomes an input of the model, with the value that it has if that graph is taken, of
-    a loop in its first turn.
+    A cut-off tensor that they read becomes an input of the model, with its value if that graph is run, for a loop in
+    its first iteration.
 
     Returns
     -------
@@ -64,12 +64,12 @@ def inner_part(case: Case, path: Path, kept: Sequence[int], evaluate: Evaluate) 
     nodes = [inner.node[number] for number in kept]
     results = [value.name for value in inner.output if value.name in cut]
     if any(each.op_type == "Identity" and each.input[0].endswith(_CUT) for each in _left_out(inner, kept)):
-        return None  # it would come back
+        return None  # the cut would add it again
     wanted = list(dict.fromkeys([*(name for node in nodes for name in reads(node) if name in cut), *results]))
     values = evaluate(_flat(case, path), wanted)
     if not all(name in values for name in wanted):
         return None
-    # A result of a nested graph has to be one of its nodes'.
+    # A result of a nested graph has to be the output of one of its nodes.
     nodes = [helper.make_node("Identity", [name + _CUT], [name]) for name in results] + [*nodes]
     given = {name + _CUT if name in results else name: values[name] for name in wanted}
     copies = [onnx.NodeProto.FromString(each.SerializeToString()) for each in nodes]
@@ -85,7 +85,7 @@ def _left_out(graph: onnx.GraphProto, kept: Sequence[int]) -> list[onnx.NodeProt
 
 
 def _flat(case: Case, path: Path) -> Case:
-    """The model in which the graphs on the way are in the place of their nodes, under their own names."""
+    """Return the model with the graphs along the path inlined in place of their nodes, under their own names."""
     model, offset = case.model, 0
     for number, name in path:
         at = offset + number
@@ -116,7 +116,7 @@ def _opened(model: onnx.ModelProto, number: int, name: str) -> onnx.ModelProto:
 
 
 def _entry(node: onnx.NodeProto, name: str) -> list[onnx.NodeProto]:
-    """Nodes that make the inputs of a nested graph, of a loop those of its first turn."""
+    """Return nodes that compute the inputs of a nested graph, for a loop those of its first iteration."""
     body = next(each.g for each in node.attribute if each.name == name)
     inputs = [value.name for value in body.input]
     if node.op_type == "Loop":
@@ -135,7 +135,7 @@ def _entry(node: onnx.NodeProto, name: str) -> list[onnx.NodeProto]:
 
 
 def _exit(node: onnx.NodeProto, body: onnx.GraphProto, opset: int) -> list[onnx.NodeProto]:
-    """Nodes that make the results of a node of those of its graph."""
+    """Return nodes that compute the results of a node from those of its graph."""
     results = [value.name for value in body.output][1 if node.op_type == "Loop" else 0 :]
     states = {"Loop": len(node.input) - 2, "Scan": len(body.input) - _numbers(node, "num_scan_inputs", [0])[0]}
     count = states.get(node.op_type, len(results))
@@ -163,7 +163,7 @@ def _constant(name: str, value: np.ndarray) -> onnx.NodeProto:
 
 
 def _stated(case: Case, evaluate: Evaluate) -> Case | None:
-    """The model whose outputs are of the shapes that they have now; None if these are not known."""
+    """Return the model with its outputs declared in their present shapes; None if these are unknown."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     names = [value.name for value in model.graph.output]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model with what goes into it, and the value of any tensor inside."""
+"""A model with its input arrays, and the evaluation of any tensor inside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Case:
     Attributes
     ----------
     model : onnx.ModelProto
-        With all weights inside.
+        The model with all weights inside.
     arrays : mapping
         Input name -> array.
     """
@@ -31,7 +31,7 @@ class Case:
 
     @property
     def digest(self) -> bytes:
-        """Equal cases have the same."""
+        """Return a hash that equal cases share."""
         found = hashlib.sha256(self.model.SerializeToString(deterministic=True))
         for name, array in self.arrays.items():
             found.update(f"{name}{array.shape}{array.dtype}".encode())
@@ -40,11 +40,11 @@ class Case:
 
 
 Evaluate = Callable[[Case, Sequence[str]], Mapping[str, np.ndarray]]
-"""Values of tensors of a case by name, without those that nobody can tell."""
+"""Returns values of tensors of a case by name, without those that cannot be computed."""
 
 
 def evaluate(case: Case, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """What ONNX Runtime computes without optimizations; random values of the right type where it refuses the model."""
+    """Return ONNX Runtime's values without optimizations, or random ones of the right type if it refuses the model."""
     known = {**{each.name: each for each in case.model.graph.initializer}, **case.arrays}
     inner = [name for name in dict.fromkeys(names) if name not in known]
     try:
@@ -71,7 +71,7 @@ def _run(case: Case, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _drawn(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Random arrays of the types that ONNX infers: standard normal, or 0 and 1 for what is no floating point."""
+    """Draw arrays of the types that ONNX infers: standard normal floats, and 0 or 1 for other types."""
     try:
         graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except (onnx.shape_inference.InferenceError, ValueError):

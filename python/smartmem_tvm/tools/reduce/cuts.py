@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of an ONNX graph as models of their own.
+"""Cut parts of an ONNX graph into separate models.
 
-Any set of nodes is a model: what a node reads and nobody in the set makes becomes an input, with the value that it has
-in the whole model, or an initializer if it does not depend on the input's numbers; what nobody in the set reads becomes
-an output.
+Any set of nodes makes a model. A tensor that a node reads and that no node of the set computes becomes an input with
+its value in the whole model, or an initializer if it does not depend on the numbers in the inputs. A tensor that no
+node of the set reads becomes an output.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _OF_SHAPES_ONLY = ("Shape", "Size")  # operators whose result does not depend on
 
 
 def part(case: Case, kept: Sequence[int], evaluate: Evaluate, outputs: Sequence[str] | None = None) -> Case | None:
-    """The nodes with the numbers `kept` as a model of their own.
+    """Return the nodes numbered `kept` as a separate model.
 
     Parameters
     ----------
     outputs : sequence of str, optional
-        Its outputs: by default those of the model that are left, and what nobody reads.
+        Its outputs: by default the remaining ones of the model, and unread tensors.
 
     Returns
     -------
     Case or None
-        None if there are no outputs, or the value of a tensor where the graph is cut is not known.
+        None if there are no outputs, or the value of a tensor at a cut is unknown.
     """
     graph = case.model.graph
     nodes = [graph.node[number] for number in kept]
@@ -63,7 +63,7 @@ def part(case: Case, kept: Sequence[int], evaluate: Evaluate, outputs: Sequence[
 
 
 def typed(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-    """The declaration of an input or output that holds `array`."""
+    """Return the declaration of an input or output that holds `array`."""
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
@@ -79,7 +79,7 @@ def _ends(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> Iterator[s
 
 
 def dependent(graph: onnx.GraphProto) -> set[str]:
-    """Tensors that depend on the numbers in the inputs, and not on their shapes alone."""
+    """Return the tensors that depend on the numbers in the inputs, not only on their shapes."""
     found = {each.name for each in graph.input}
     for node in graph.node:
         if node.op_type not in _OF_SHAPES_ONLY and not found.isdisjoint(reads(node)):
@@ -88,7 +88,7 @@ def dependent(graph: onnx.GraphProto) -> set[str]:
 
 
 def reaching(graph: onnx.GraphProto, outputs: Sequence[str]) -> list[int]:
-    """Numbers of the nodes that `outputs` depend on."""
+    """Return the numbers of the nodes that `outputs` depend on."""
     wanted, found = set(outputs), []
     for number in reversed(range(len(graph.node))):
         node = graph.node[number]
@@ -99,7 +99,7 @@ def reaching(graph: onnx.GraphProto, outputs: Sequence[str]) -> list[int]:
 
 
 def bypasses(case: Case, number: int, evaluate: Evaluate) -> Iterator[Case]:
-    """The model without one node, whose readers read an operand of the same shape and type instead."""
+    """Yield the model without one node, whose readers read an operand of the same shape and type instead."""
     graph, node = case.model.graph, case.model.graph.node[number]
     outputs, nested = {each.name for each in graph.output}, _read_in_nested_graphs(graph)
     used = {name for other in graph.node for name in reads(other)} | outputs

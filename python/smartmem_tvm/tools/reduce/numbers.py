@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same graph with simpler numbers, and with smaller sizes."""
+"""Simplify the numbers in a case and shrink its sizes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from onnx import numpy_helper
 from .case import Case, Evaluate
 from .cuts import typed
 
-_RANGES = ((-3, 4), (1, 4))  # the second for what must be positive, as a variance
-_SMALL = 8  # elements of an initializer that is read as it is
+_RANGES = ((-3, 4), (1, 4))  # the second for tensors that must be positive, like a variance
+_SMALL = 8  # elements of an initializer that stays unchanged
 
 
 def numbers(case: Case) -> list[str]:
-    """Inputs, and initializers of more than a few elements, that are floating point."""
+    """Return the floating point inputs, and floating point initializers of more than `_SMALL` elements."""
     stored = {each.name: numpy_helper.to_array(each) for each in case.model.graph.initializer}
     large = {name: array for name, array in stored.items() if array.size > _SMALL}
     return [name for name, array in {**case.arrays, **large}.items() if np.issubdtype(array.dtype, np.floating)]
 
 
 def simpler(case: Case, names: list[str]) -> Iterator[Case]:
-    """The case with small whole numbers, drawn with a fixed seed, in these tensors."""
+    """Yield the case with small integers, drawn with a fixed seed, in these tensors."""
     for low, high in _RANGES:
         random, model = np.random.default_rng(0), onnx.ModelProto()
         model.CopyFrom(case.model)
@@ -41,14 +41,14 @@ def simpler(case: Case, names: list[str]) -> Iterator[Case]:
 
 
 def sizes(case: Case) -> list[int]:
-    """Sizes above 1 of the dimensions of inputs and initializers, the largest first."""
+    """Return the sizes above 1 of the dimensions of inputs and initializers, the largest first."""
     shapes = [array.shape for array in case.arrays.values()]
     shapes += [tuple(each.dims) for each in case.model.graph.initializer]
     return sorted({size for shape in shapes for size in shape if size > 1}, reverse=True)
 
 
 def smaller(case: Case, size: int, evaluate: Evaluate) -> Iterator[Case]:
-    """The case with each dimension of `size`, and each such number in a stored shape, made smaller: the first part."""
+    """Yield the case with each dimension of `size`, also in stored shapes, cut to a first part."""
     for new in sorted({1, 2, size // 2} - {size, 0}):
         model = onnx.ModelProto()
         model.CopyFrom(case.model)

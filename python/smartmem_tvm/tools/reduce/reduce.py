@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest part of a model that still fails."""
+"""Search the smallest part of a model that still fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .numbers import numbers, simpler, sizes, smaller
 from .search import smallest
 
 Fails = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], bool]
-"""Whether a model fails on these arrays in the way that is looked for."""
+"""Returns whether a model fails on these arrays in the expected way."""
 
 
 def reduce_model(
@@ -26,25 +26,25 @@ def reduce_model(
     evaluate: Evaluate = case_module.evaluate,
     tell: Callable[[int, int], None] = lambda nodes, trials: None,
 ) -> Case:
-    """Cut a model that fails down to one that still does, in which no node can be left out.
+    """Cut a failing model down to one that still fails and in which no node can be removed.
 
-    Nodes are left out in runs, which cuts the graph at its outputs, at its inputs and in its middle; then outputs; then
-    nodes whose operand can take the place of their result. A node that holds graphs gives way to one of them, and in
-    graphs that stay nodes are left out as well. At last sizes are made smaller and numbers simpler.
+    First runs of nodes are removed, which cuts the graph at its outputs, at its inputs and in its middle; then outputs;
+    then nodes whose operand can replace their result. A node with nested graphs is replaced by one of them, and nodes
+    are removed in the remaining graphs, too. At last sizes are reduced and numbers simplified.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        With all weights inside, and a number for each dimension of its inputs. It is not changed.
+        The model with all weights inside, and a number for each dimension of its inputs. It stays unchanged.
     arrays : mapping
         Input name -> array.
     fails : callable
-        It is true of `model` and `arrays`, which are not asked about. It is asked about models that are broken too, in
-        which sizes do not fit each other, and must then say no.
+        True for `model` and `arrays`, for which it is not called. It is also called for invalid models, whose sizes do
+        not fit each other, and must then return False.
     evaluate : callable
-        Values of tensors inside of the model, for the inputs of its parts.
+        Computes the values of tensors inside of the model, for the inputs of its parts.
     tell : callable
-        Is told the number of nodes, and how often `fails` was asked, whenever a smaller case was found.
+        Called with the number of nodes, and the number of calls of `fails`, for each smaller case.
 
     Returns
     -------
@@ -85,7 +85,7 @@ class _Reduction:
         return self._seen[key]
 
     def _first(self, case: Case, candidates: Iterable[Case]) -> Case:
-        """The first of the candidates that fails, or `case`."""
+        """Return the first candidate that fails, or `case`."""
         return next(filter(self._holds, candidates), case)
 
     def _fewer_nodes(self, case: Case) -> Case:

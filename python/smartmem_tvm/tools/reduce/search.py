@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delta debugging (Zeller and Hildebrandt, TSE 2002), by leaving out ever shorter runs of what there is."""
+"""Delta debugging (Zeller and Hildebrandt, TSE 2002) by removing ever shorter runs of items."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Item = TypeVar("Item")
 
 
 def smallest(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> list[Item]:
-    """A part of `items`, in their order, for which `holds`, and no longer does without any one of them.
+    """Return a part of `items`, in order, for which `holds` is true and no longer is without any one of them.
 
     Parameters
     ----------
     holds : callable
-        It is true of `items` themselves, which are not asked about, and is asked about parts that are not empty.
+        True for `items` themselves, for which it is not called; called only for parts that are not empty.
     """
     kept, length = list(items), max(1, len(items) // 2)
     while len(kept) > 1:
         before, start = len(kept), max(0, len(kept) - length)
-        while True:  # from the end: what is made last is not needed by what comes before it
+        while True:  # from the end: earlier items do not depend on later ones
             rest = kept[:start] + kept[start + length :]
             if rest and holds(rest):
                 kept = rest

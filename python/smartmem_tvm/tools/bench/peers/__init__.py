@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Systems of other projects, one file each, and what these have in common."""
+"""Systems of other projects, one file each, and their shared functions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def missing_package(system: str, error: ImportError) -> UserError:
-    """The sentence for a system whose package is not there."""
+    """Return the error for a system whose package is not installed."""
     return UserError(f'{system} is not installed ({error}); run `pip install "smartmem-tvm[peers]"`.')
 
 
 def model_of(request: dict) -> Model:
-    """The model of a request, with its batch.
+    """Return the model of a request, with its batch.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def model_of(request: dict) -> Model:
 
 
 def complete_model(request: dict) -> onnx.ModelProto:
-    """The model of a request as all systems get it: its sizes known, with data in every initializer.
+    """Return the model of a request as all systems get it: with known sizes, and data in every initializer.
 
     Raises
     ------

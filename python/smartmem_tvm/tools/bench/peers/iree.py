@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IREE as a system to compare with."""
+"""IREE as a baseline."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from . import complete_model, missing_package
 if TYPE_CHECKING:
     import numpy as np
 
-# Data tiling is off by itself; with it Swin-T takes two thirds of the time.
+# Data tiling is off by default; with it Swin-T takes two thirds of the time.
 _FLAGS = ("--iree-llvmcpu-target-cpu=host", "--iree-opt-data-tiling")
 
 
 class Iree(System):
-    """IREE's LLVM backend for this processor, imported from ONNX, on a pool of as many threads."""
+    """IREE's LLVM backend for this processor, imported from ONNX, on a pool of the request's number of threads."""
 
     def __init__(self, request: dict):
         try:
@@ -58,13 +58,13 @@ class Iree(System):
         return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
 
     def run(self) -> None:
-        """Run once, until the outputs can be read."""
+        """Run once and wait until the outputs can be read."""
         for each in self._outputs():
             each.to_host()
 
 
 def _compiled(model) -> bytes:
-    """Import and compile in processes of their own, whose memory is no part of running."""
+    """Import and compile in separate processes, whose memory is not part of running."""
     import iree.compiler.tools
     import onnx
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MNN as a system to compare with, in a Python environment that is made for it on demand."""
+"""MNN as a baseline, in a Python environment that is created on demand."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _WORKER = Path(__file__).with_name("mnn_worker.py")
 
 
 def environment() -> Path:
-    """The folder of MNN's environment: below $XDG_CACHE_HOME, else ~/.cache."""
+    """Return the folder of MNN's environment: below $XDG_CACHE_HOME, otherwise ~/.cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "smartmem_tvm" / f"mnn-{VERSION}"
 
 
 def make_environment() -> Path:
-    """The Python of MNN's environment, which is made if it is not there.
+    """Return the Python of MNN's environment, and create the environment if it is missing.
 
-    MNN's converter changes the environment that it runs in, so it gets none that anything else uses.
+    MNN's converter changes the environment that it runs in, so it gets its own.
 
     Raises
     ------
     UserError
-        If the environment cannot be made, as without a way to PyPI.
+        If the environment cannot be created, for example without access to PyPI.
     """
     folder = environment()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two benchmarks that start at once make one
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two benchmarks that start at once create only one
         stamp, python = folder / "complete", folder / "bin" / "python"
         if not stamp.exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -61,7 +61,7 @@ def make_environment() -> Path:
 
 
 class Mnn(System):
-    """MNN's CPU backend in float32, in a process with its own environment."""
+    """MNN's CPU backend in float32, in a process of MNN's environment."""
 
     def __init__(self, request: dict):
         import onnx
@@ -100,9 +100,9 @@ class Mnn(System):
         return [outputs[name] for name in self.names]
 
     def run(self) -> None:
-        """Run once; the message there and back takes a tenth of a millisecond."""
+        """Run once; the message to the process and back takes a tenth of a millisecond."""
         self._call("run")
 
     def count(self) -> dict:
-        """The memory of the process that runs the model; what it launches is not to be seen from outside."""
+        """Return the peak memory of the process that runs the model; its kernels are not visible from outside."""
         return {"peak_mb": {"run": self._call("finish")}}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MNN in a Python environment of its own: converts an ONNX file and runs it as it is told through a pipe.
+"""MNN in its own Python environment: convert an ONNX file and run it on requests through a pipe.
 
-Started by path with that environment's Python (see `mnn`), so it imports nothing of this package. Messages are
-pickled; the answer to each is a pair: whether it went well, and the content or a sentence.
+The script is started by path with that environment's Python (see `mnn`), so it does not import this package. Messages
+are pickled; the answer to each is a pair: success or not, and the content or a sentence.
 """
 
 import os
@@ -17,14 +17,14 @@ class Worker:
     Parameters
     ----------
     source, converted : str
-        The ONNX file; where MNN's file goes.
+        The ONNX file, and the path for MNN's file.
     threads : int
-        Of the CPU backend.
+        Threads of the CPU backend.
     """
 
     def __init__(self, source: str, converted: str, threads: int):
-        # The function behind the command `mnnconvert`, which besides installs a package with whatever pip it finds
-        # and reports what it converted.
+        # The function behind the command `mnnconvert`; the command itself also installs a package with the first pip on
+        # the path and sends a report of the conversion.
         import _tools
 
         _tools.mnnconvert(
@@ -39,7 +39,7 @@ class Worker:
         self.session = self.interpreter.createSession(settings)
 
     def feed(self, inputs: dict) -> dict:
-        """Run on the arrays; returns the outputs by name."""
+        """Run on the arrays and return the outputs by name."""
         import numpy as np
 
         kinds = {"f": self.mnn.Halide_Type_Float, "i": self.mnn.Halide_Type_Int}
@@ -63,15 +63,15 @@ class Worker:
         self.interpreter.runSession(self.session)
 
     def finish(self) -> float:
-        """The largest resident set of this process, in MB (10^6 bytes)."""
+        """Return the largest resident set of this process in MB (10^6 bytes)."""
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
 
 
 def main() -> None:
-    """Prepare, then one message after the other until the pipe closes."""
+    """Prepare, then answer one message after the other until the pipe closes."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what MNN prints must not get between the answers
+    os.dup2(2, 1)  # the output of MNN must not mix with the answers
 
     def answer(ok: bool, content: object) -> None:
         pickle.dump((ok, content), answers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenVINO as a system to compare with."""
+"""OpenVINO as a baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OpenVino(System):
-    """OpenVINO's CPU plugin in float32: by itself it takes bfloat16 where the processor has it."""
+    """OpenVINO's CPU plugin, set to float32: its default is bfloat16 if the processor supports it."""
 
     def __init__(self, request: dict):
         try:
@@ -27,7 +27,7 @@ class OpenVino(System):
             "INFERENCE_NUM_THREADS": request["threads"],
             "NUM_STREAMS": self.streams,
             "PERFORMANCE_HINT": "THROUGHPUT" if self.streams > 1 else "LATENCY",
-            "ENABLE_CPU_PINNING": False,  # to the cores that the other systems in turn use as well
+            "ENABLE_CPU_PINNING": False,  # pinned threads would share cores with those of the other systems
         }
         start = time.perf_counter()
         core = openvino.Core()
@@ -42,7 +42,7 @@ class OpenVino(System):
         }
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Run on the arrays, which OpenVINO reads where they are."""
+        """Run on the arrays, which OpenVINO reads without a copy."""
         import openvino
 
         for name, array in inputs.items():
@@ -56,7 +56,7 @@ class OpenVino(System):
         self.inference.infer()
 
     def serve(self, count: int) -> tuple[float, list[float]]:
-        """Serve requests, by OpenVINO's own queue; it says how long each was in the making."""
+        """Serve requests with OpenVINO's own queue, which reports the latency of each."""
         latencies: list[float] = []
         start = time.perf_counter()
         for _ in range(count):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch as a system to compare with: a network with the weights of its ONNX file, on a CPU or a GPU."""
+"""torch as a baseline: a network with the weights of its ONNX file, on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 def build_network(path: Path) -> tuple[torch.nn.Module, list[torch.Tensor]]:
-    """A network with the weights of an ONNX file exported from it, and inputs of the shapes it takes.
+    """Return a network with the weights of its exported ONNX file, and inputs of its shapes.
 
     Parameters
     ----------
     path : Path
-        A file named as in `timm_networks.NAMES`, or whose network the repository defines.
+        A file named as in `timm_networks.NAMES`, or one whose network the repository defines.
 
     Raises
     ------
     UserError
-        If the network is not known here, or its weights do not fit.
+        If the network has no definition here, or its weights do not fit.
     """
     if not has_definition(path):
         raise UserError(
@@ -53,7 +53,7 @@ def build_network(path: Path) -> tuple[torch.nn.Module, list[torch.Tensor]]:
 
 
 def _network(path: Path) -> torch.nn.Module:
-    """The network, without its weights."""
+    """Return the network without its weights."""
     if path.stem not in NAMES:
         sys.path.insert(0, str(definition(path).parent.parent))  # a package: some definitions share parts
         return importlib.import_module(f"models.{path.stem}").build()
@@ -78,7 +78,7 @@ class TorchSystem(System):
         imported = time.perf_counter()
         mode = TORCH_MODES[request.get("kind", request["system"])]
         if mode is not None:
-            # Weights as constants: torch then lays them out and folds them at compile time, as the others do.
+            # Weights as constants: torch then packs and folds them at compile time, as the other systems do.
             torch._inductor.config.freezing = self.device.type == "cpu"
             self.module = torch.compile(self.module, mode=mode, dynamic=False, fullgraph=True)
         for _ in range(3):  # the first run compiles, the second captures CUDA graphs, which the third replays
@@ -87,7 +87,7 @@ class TorchSystem(System):
         self.facts = {"seconds": seconds, "version": f"torch {torch.__version__}"}
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Run on the arrays, where the inputs lie that it was compiled with."""
+        """Copy the arrays into the inputs that it was compiled with, and run."""
         import torch
 
         for tensor, array in zip(self.inputs, inputs.values(), strict=True):
@@ -106,13 +106,13 @@ class TorchSystem(System):
         return outputs
 
     def run(self) -> None:
-        """Run once, until the device is done."""
+        """Run once and wait for the device."""
         self._call()
 
 
 def _configured(threads: int) -> ModuleType:
-    """Import torch with its threads asleep between runs, and no rounding to TF32."""
-    # OpenMP's threads would spin on the cores of whatever is measured next; it reads this when it is loaded.
+    """Import torch with threads that sleep between runs, and without rounding to TF32."""
+    # OpenMP's threads would spin on the cores of the next measurement; OpenMP reads this when it is loaded.
     os.environ["OMP_WAIT_POLICY"] = "passive"
     try:
         import torch
@@ -121,6 +121,6 @@ def _configured(threads: int) -> ModuleType:
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = True  # the fastest of its convolutions, not the one that its rules of thumb name
+    torch.backends.cudnn.benchmark = True  # the fastest convolution by measurement, not by heuristics
     torch.set_float32_matmul_precision("highest")
     return torch

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of an ONNX file in the torch network that it was exported from, so that both compute the same.
+"""Load the weights of an ONNX file into the torch network that it was exported from, so that both compute the same.
 
-An exporter keeps a weight's name where it keeps its value. What it computes from weights ahead of time gets a name of
-its own: matrices come transposed, the bias tables of windows gathered, batch norms multiplied into the convolution
-before them. Such constants stand in the graph in the order in which the network uses its parameters, which for these
-networks is the order of their definition.
+An exporter keeps the name of a weight whose value it keeps. Constants that it computes from weights get new names:
+transposed matrices, gathered bias tables of windowed attention, batch norms folded into the convolution before them.
+These constants are in the graph in the order in which the network uses its parameters, which for these networks is the
+order of their definition.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
-_FOLDED = "{}.weight_bias"  # the exporter's name for the bias of a convolution that a batch norm went into
+_FOLDED = "{}.weight_bias"  # the exporter's name for the bias of a convolution with a folded batch norm
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def load_weights(module: torch.nn.Module, model: onnx.ModelProto) -> None:
-    """Give a torch network the weights of its ONNX export, in place.
+    """Load the weights of a torch network's ONNX export into it, in place.
 
     Parameters
     ----------
     module : torch.nn.Module
-        The network; a folded batch norm becomes one that only adds the bias it left in the file.
+        The network; a folded batch norm is set to add only its bias from the file.
     model : onnx.ModelProto
-        With data in every initializer.
+        The model, with data in every initializer.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def _floats_in_order_of_use(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def _unfold_norms(module: torch.nn.Module, arrays: dict[str, np.ndarray]) -> None:
-    """Make the norm after a convolution with a folded bias add this bias and nothing else."""
+    """Set the norm after a convolution with a folded bias to add only this bias."""
     import torch
 
     bias = None
@@ -80,7 +80,7 @@ def _unfold_norms(module: torch.nn.Module, arrays: dict[str, np.ndarray]) -> Non
 
 
 def _without_norms(module: torch.nn.Module, names: Iterable[str]) -> list[str]:
-    """The parameters that are not those of a batch norm, which have their values from `_unfold_norms`."""
+    """Return the parameters other than those of batch norms, which `_unfold_norms` sets."""
     import torch
 
     return [
@@ -89,9 +89,9 @@ def _without_norms(module: torch.nn.Module, names: Iterable[str]) -> list[str]:
 
 
 def _spread_tables(module: torch.nn.Module, arrays: dict[str, np.ndarray]) -> None:
-    """Give the attention of windows a table with a row for each pair of positions, as the file has them.
+    """Replace the bias table of windowed attention by the gathered one from the file, a row for each pair of positions.
 
-    The network goes on gathering rows from it, one by one in order.
+    The network still gathers rows from it, one by one in order.
     """
     import torch
 
@@ -103,7 +103,7 @@ def _spread_tables(module: torch.nn.Module, arrays: dict[str, np.ndarray]) -> No
         values = _take(arrays, (rows, heads), f"{name}.relative_position_bias_table")
         each.relative_position_bias_table = torch.nn.Parameter(torch.from_numpy(values), requires_grad=False)
         index.copy_(torch.arange(rows).reshape(index.shape))
-        arrays[f"{name}.relative_position_bias_table"] = values  # for whoever looks for it by name
+        arrays[f"{name}.relative_position_bias_table"] = values  # for lookups by name
 
 
 def _take(arrays: dict[str, np.ndarray], shape: tuple[int, ...], parameter: str) -> np.ndarray:
@@ -117,11 +117,11 @@ def _take(arrays: dict[str, np.ndarray], shape: tuple[int, ...], parameter: str)
 
 
 def _in_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """A constant brought back to the shape of its parameter, None if it cannot be that."""
+    """Return a constant in the shape of its parameter, None if it does not fit."""
     if array.ndim == 4 and len(shape) == 2 and (array.shape[2] * array.shape[3], array.shape[1]) == shape:
-        return array[0].transpose(1, 2, 0).reshape(shape)  # a bias table, gathered and with the heads in front
+        return array[0].transpose(1, 2, 0).reshape(shape)  # a gathered bias table with the heads first
     if array.ndim == len(shape) == 2 and array.shape == shape and shape[0] != shape[1]:
-        return array  # a bias table, gathered
+        return array  # a gathered bias table
     if array.ndim == len(shape) == 2 and array.T.shape == shape:
         return array.T
     if [n for n in array.shape if n != 1] == [n for n in shape if n != 1] and array.ndim != 2:
