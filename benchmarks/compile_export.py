@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from smartmem_tvm.timm_networks import import_timm
+from smartmem_tvm.tools.timm_networks import import_timm
 
 OPSET = 18
 
