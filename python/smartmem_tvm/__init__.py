@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SmartMem for TVM: layout operators eliminated, what is left fused and scheduled.
+"""SmartMem for TVM: eliminate layout operators, and fuse and schedule the rest.
 
 Importing the package registers the pipeline ``"smartmem"``, so that
-``tvm.compile(mod, target, relax_pipeline="smartmem")`` works. The public verbs are below; single passes are in
+``tvm.compile(mod, target, relax_pipeline="smartmem")`` works. The public functions are below; single passes are in
 `smartmem_tvm.transform`.
 
-The import itself loads nothing of TVM, which takes seconds, so that ``smartmem --help`` answers at once; verbs and
-modules are imported when they are first asked for (PEP 562). What TVM has to know of this package it is told at the end
-of ``import tvm``: by TVM itself where the package is installed (``tvm.backends`` in setup.py), otherwise by what is
-registered here, whichever of the two is imported first.
+The import itself does not load TVM, which takes seconds, so that ``smartmem --help`` answers at once. Functions and
+modules are imported on first use (PEP 562). The package registers itself with TVM at the end of ``import tvm``: through
+TVM if the package is installed (``tvm.backends`` in setup.py), otherwise through the hook below, in either order of the
+imports.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from ._import_hook import after_import
 from ._lazy import lazy
 from ._version import __version__, version_problem
 
-if TYPE_CHECKING:  # for what reads the package without running it
+if TYPE_CHECKING:  # for tools that read the package without running it
     from .deploy.build import compile, compile_baseline, optimize
     from .deploy.compiled import Compiled
     from .errors import UserError
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def _check() -> None:
-    """A wrong pair of TVM packages may crash: nothing of TVM is imported then, and `smartmem doctor` works."""
+    """Refuse a wrong pair of TVM packages, which may crash, before TVM is imported; `smartmem doctor` still works."""
     if problem := version_problem():
         raise ImportError(problem)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Something to be done once a package is imported, whether that was before or comes later."""
+"""Call a function once a package is imported, now or later."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from importlib.machinery import ModuleSpec
 
 
 class _Finder:
-    """Finds one package as the finders after it do, and has its loader call a function at the end of the import."""
+    """Finds one package by the other finders, and lets its loader call a function at the end of the import."""
 
     def __init__(self, package: str, function: Callable[[], None]):
         self.package, self.function = package, function
 
     def find_spec(self, name: str, path=None, target=None) -> ModuleSpec | None:
-        """The spec of the package; None for any other, which leaves it to the other finders."""
+        """Return the spec of the package; None for any other package, which the other finders then find."""
         if name != self.package:
             return None
         others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a package that are imported when they are first asked for (PEP 562).
+"""Import the names of a package on first use (PEP 562).
 
-For packages whose modules are imported from outside too. Python holds a lock for each module that is being imported,
-and takes that of a module before that of its package: where the package imports the module in turn, two threads that
-begin at the two ends wait for each other, which Python ends by an error or by a module that is not complete.
+This is for packages whose modules are also imported from outside. Python holds a lock for each module during its
+import, and takes the lock of a module before that of its package. If the package imports the module in turn, two
+threads that begin at the two ends wait for each other, and Python gives one of them an error or an incomplete module.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def lazy(
     package : str
         The name of the package, which calls this in its ``__init__.py``.
     names
-        Public name -> the module below the package that it is from. The package's own modules are found without.
+        Public name -> the module below the package that defines it. The package's own modules need no entry.
     check : callable, optional
-        Called before anything is imported; what it raises is what asks for a name gets.
+        Called before an import; its errors reach the code that uses the name.
     """
 
     def get(name: str) -> Any:

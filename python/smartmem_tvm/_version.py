@@ -9,11 +9,11 @@ from importlib import metadata
 __version__ = "0.1.0"
 
 SCHEDULES = 2
-"""Version of the schedules: raise it when kernels get faster or slower, so that stored latencies are taken anew."""
+"""Version of the schedules: raise it when kernels get faster or slower, so that stored latencies are measured anew."""
 
 PREPARATION = 1
-"""Version of the passes that prepare kernels for their schedules: raise it when one is prepared otherwise. It is for
-stores that know kernels as they are before; records of tuning are of prepared kernels."""
+"""Version of the passes that prepare kernels for their schedules: raise it when they prepare a kernel differently. It
+is for stores of unprepared kernels; tuning records are of prepared kernels."""
 
 TVM_PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 """Distribution name -> the exact version needed.
@@ -31,21 +31,21 @@ EXTRAS = {
     "torch": ("torch", "onnxscript"),
     "pocl": ("pocl-binary-distribution",),
     "link": ("ziglang",),
-    # MNN is not among them: it gets an environment of its own (bench/peers/mnn.py).
+    # MNN is not among them: it needs a separate environment (bench/peers/mnn.py).
     "peers": ("openvino", "iree-base-compiler", "iree-base-runtime", "torch", "timm"),
     "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
     "docs": ("sphinx", "myst-parser", "numpydoc", "furo"),
 }
 """Extra -> distributions that only some uses need: tuning; running on another machine; pictures; the exact planner of
-layouts; programs of torch; an OpenCL driver for the CPU; a linker where there is no C++ compiler; other systems for
-`bench`; exporting models; the site of `make docs`."""
+layouts; programs of torch; an OpenCL driver for the CPU; a linker for machines without a C++ compiler; other systems
+for `bench`; exporting models; the site of `make docs`."""
 
 ONLY_ON = {"pocl-binary-distribution": ("linux", "x86_64")}
-"""Distribution -> the system and the processor that it exists for; elsewhere its extra is without it."""
+"""Distribution -> the only system and processor for which it exists; elsewhere its extra omits it."""
 
 
 def requirements(extra: str) -> list[str]:
-    """Return what pip is to install for an extra, on which machines."""
+    """Return the requirements of an extra for pip, with markers for the machines that they apply to."""
     marker = "; sys_platform == '{}' and platform_machine == '{}'"
     return [name + (marker.format(*ONLY_ON[name]) if name in ONLY_ON else "") for name in EXTRAS[extra]]
 
@@ -66,7 +66,7 @@ def installed_version(distribution: str) -> str | None:
 def version_problem() -> str | None:
     """Return one sentence that names a wrong TVM pair and its remedy, or None if the pair is the right one.
 
-    Only package metadata is read: nothing of TVM is imported, which matters because a wrong pair may crash.
+    Only package metadata is read and TVM is not imported, because a wrong pair may crash.
     """
     found = {name: installed_version(name) for name in TVM_PINS}
     if found == TVM_PINS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far results are off."""
+"""Compare results with a reference, and with exact numbers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from math import log10
 import ml_dtypes
 import numpy as np
 
-_AS_FAR = 2.0  # times as far from the exact numbers as the reference is, two ways to round are no fault of either
-_PLAUSIBLE = 10.0  # times what the same operators lose in the model's own types, a reference loses by rounding alone
+_AS_FAR = 2.0  # ratio of our error to the reference's, up to which different rounding explains the difference
+_PLAUSIBLE = 10.0  # ratio of the reference's error to that in the model's own types, up to which rounding explains it
 
 
 def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float, reference: str = "ONNX Runtime") -> dict:
-    """Errors of one output; the relative one is relative to the largest magnitude of `expected`.
+    """Return the errors of one output; the relative error is relative to the largest magnitude of `expected`.
 
-    Both are infinite where shapes, dtypes, or the places of NaN and infinities differ.
+    Both errors are infinite if shapes, dtypes, or the places of NaN and infinities differ.
     """
     facts = {"shape": list(got.shape), "dtype": str(got.dtype)}
     if got.shape != expected.shape or got.dtype != expected.dtype:
@@ -43,29 +43,29 @@ def judge_difference(
     allowed: tuple[float, float],
     strict: bool = False,
 ) -> dict:
-    """Say of an output that differs from the reference's which of the two is off, by a third implementation.
+    """Decide by a third implementation whether an output or the reference is wrong, if they differ.
 
-    The output is right if it is within what is allowed of the numbers of the third implementation, in float64 or in the
-    model's types (quantized numbers are rounded to whole ones there as the model says), whatever the reference says;
-    and no worse than the reference if that is as far from float64 and the model itself loses as many digits: then the
-    third implementation, computing in the model's own types, is as far from it too.
+    The output is right if it is within the tolerance of the third implementation's numbers, in float64 or in the
+    model's types (where quantized numbers are rounded as the model says); the reference does not matter then. The
+    output is no worse than the reference if the reference is as far from float64, and the model itself loses as many
+    digits: then the third implementation in the model's own types is as far from float64 too.
 
     Parameters
     ----------
     errors : dict
-        What `compare` found.
+        The result of `compare`.
     exact, rough : numpy.ndarray
-        What the third computes in float64, or in whole numbers, and in the model's types.
+        Results of the third implementation, in float64 or in whole numbers, and in the model's types.
     allowed : tuple of float
-        Relative and absolute.
+        Relative and absolute tolerance.
     strict : bool
-        Being no worse than the reference is not enough.
+        Whether an output that is only no worse than the reference fails.
 
     Returns
     -------
     dict
-        `errors`; if the output is right, or no worse, with ``ok``, a ``reason``, and ``exact``: how far the ``output``
-        and the ``reference`` are from the exact numbers, relative to the largest of them, and ``digits_lost``.
+        `errors`; if the output is right, or no worse, also ``ok``, a ``reason``, and ``exact``: the errors of the
+        ``output`` and of the ``reference``, relative to the largest exact number, and ``digits_lost``.
     """
     if errors["ok"] or not got.shape == expected.shape == exact.shape == rough.shape or got.dtype != expected.dtype:
         return errors
@@ -88,12 +88,12 @@ def judge_difference(
 
 
 def _away(array: np.ndarray, exact: np.ndarray) -> float:
-    """The largest error, relative to the largest magnitude of `exact`."""
+    """Return the largest error, relative to the largest magnitude of `exact`."""
     return compare(array.astype(np.float64), exact.astype(np.float64), 0.0, 0.0)["max_rel_err"]
 
 
 def _digits(dtype: np.dtype) -> float:
-    """Decimal digits of a floating type; 0 for others."""
+    """Return the decimal digits of a floating type; 0 for other types."""
     if dtype.kind in "biu":
         return 0.0
     return -log10(float(ml_dtypes.finfo(dtype).eps) / 2)

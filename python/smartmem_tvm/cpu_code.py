@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What code generation for a CPU needs so that LLVM's vector code is right, and as wide as the registers."""
+"""Settings of code generation for a CPU that make LLVM's vector code correct, and as wide as the registers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tvm.target import codegen
 from .target import is_cpu
 
 _NARROW = "tirx.NarrowDataType"
-_NO_HALVES = "-prefer-256-bit"  # LLVM's name, and that of what is not wanted
+_NO_HALVES = "-prefer-256-bit"  # LLVM's feature prefer-256-bit, switched off
 
 
 @contextmanager
 def code_generation(target: tvm.target.Target) -> Iterator[tvm.target.Target]:
-    """While this is open, TVM compiles kernels for a CPU as they are meant; yields the target to compile them for.
+    """Change TVM's settings for a CPU while the context is open; yield the target to compile for.
 
-    Indices have the 64 bits that kernels say. TVM's pipeline makes them 32 bits wide: LLVM 22 then takes a remainder by
-    a power of two in an index for a number that only grows, and its vector code reads past the wrap-around, on haswell
+    Indices keep the 64 bits of the kernels. TVM's pipeline narrows them to 32 bits. LLVM 22 then treats a remainder by
+    a power of two in an index as a number that only grows, and its vector code reads past the wrap-around, on haswell
     and newer: ``np.tile`` of a matrix of 33 rows and 16 columns is wrong (docs/tvm-issues.md).
 
-    Where there is AVX-512, loops become vectors of 512 bits. LLVM makes them of 256 of itself on Intel's processors,
-    the first of which lowered their clock for wide vectors. Products here use them anyway, and softmax takes 1.6 times
-    as long in narrow ones, GELU 1.4 times.
+    With AVX-512, loops become vectors of 512 bits. By default LLVM uses 256 bits on Intel's processors, as the first of
+    these lowered their clock for wide vectors. The GEMMs of this package use wide vectors anyway, and with narrow ones
+    softmax takes 1.6 times as long, and GELU 1.4 times.
 
-    Other targets are left alone.
+    Other targets are not changed.
     """
     now = tvm.transform.PassContext.current()
     disabled = [*now.disabled_pass, *([_NARROW] if is_cpu(target) else [])]
@@ -42,9 +42,9 @@ def code_generation(target: tvm.target.Target) -> Iterator[tvm.target.Target]:
 
 
 def with_whole_vectors(target: tvm.target.Target) -> tvm.target.Target:
-    """The target whose loops LLVM makes vectors of that are as wide as registers.
+    """Return a target for which LLVM vectorizes loops as wide as the registers.
 
-    Others are as they are, and one that says itself what it prefers.
+    Targets without AVX-512, and targets that state their own preference, are returned unchanged.
     """
     features = [*map(str, target.attrs.get("mattr") or ())]
     said = any(each[1:] == _NO_HALVES[1:] for each in features)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a CPU has for products of bfloat16 numbers, and what LLVM's name for this machine's CPU leaves out of it."""
+"""CPU features for bfloat16 GEMMs (AMX), also those that LLVM's name of this machine's CPU does not imply."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tvm.target import codegen
 
 from .errors import UserError
 
-TILES = ("amx-tile", "amx-bf16", "avx512bf16")  # LLVM's names: products of tiles, and the rounding of vectors
+TILES = ("amx-tile", "amx-bf16", "avx512bf16")  # LLVM's names: AMX tiles and products, and rounding of vectors
 _AS_LINUX_SAYS = {"amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "avx512bf16": "avx512_bf16"}
 _CPUINFO = Path("/proc/cpuinfo")
 
 
 def has_tiles(target: tvm.target.Target) -> bool:
-    """Whether kernels for a CPU can multiply tiles of bfloat16 numbers (AMX).
+    """Whether kernels for a CPU can use AMX in bfloat16.
 
-    The code asks Linux for the tiles' registers, so it is for Linux only.
+    The code requests the tile registers from Linux, so it runs on Linux only.
     """
     system = str(target.attrs.get("mtriple") or "")
     elsewhere = system and "linux" not in system
@@ -26,14 +26,16 @@ def has_tiles(target: tvm.target.Target) -> bool:
 
 
 def unnamed_features(cpu: str, flags: frozenset[str] | None = None) -> list[str]:
-    """What ``mattr`` has to add to ``mcpu`` for `has_tiles`: a virtual machine may give its CPU the number of another.
+    """Return the features that ``mattr`` must add to ``mcpu`` for `has_tiles`.
+
+    They are missing if a virtual machine reports the model number of another CPU.
 
     Parameters
     ----------
     cpu : str
-        LLVM's name.
+        LLVM's name of the CPU.
     flags : frozenset of str, optional
-        What Linux says of the CPU; by default of this machine's.
+        Linux's flags of the CPU; by default those of this machine.
     """
     flags = _flags() if flags is None else flags
     if not all(_AS_LINUX_SAYS[each] in flags for each in TILES):
@@ -51,7 +53,7 @@ def _flags() -> frozenset[str]:
 
 
 def require_tiles(target: tvm.target.Target | None) -> None:
-    """Refuse targets that do not multiply bfloat16 numbers.
+    """Refuse targets without AMX in bfloat16.
 
     Raises
     ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at this machine and says what works, what does not, and the command that mends it."""
+"""Check this machine: report what works, what does not, and the command that mends it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PYTHON = (3, 10)
 _DEVICES = ("cuda", "vulkan")
 _POCL = "Portable Computing Language"
-# Distributions whose module has another name. What counts is the module: xgboost does as well as xgboost-cpu.
+# Distributions whose module has another name. The module counts: xgboost is as good as xgboost-cpu.
 _MODULES = {
     "xgboost-cpu": "xgboost",
     "pocl-binary-distribution": "pocl_binary_distribution",
@@ -38,15 +38,15 @@ class Check:
     Attributes
     ----------
     name
-        What was looked at.
+        The checked item.
     ok
-        Whether it is as it should be.
+        Whether it is in order.
     detail
-        What was found, in a few words.
+        The finding, in a few words.
     remedy
-        What to type or do if not `ok`, else empty.
+        A command or an action if not `ok`, else empty.
     required
-        False for what only some uses need (tuning, exporting models, a GPU): no reason for a non-zero exit.
+        False for items that only some uses need (tuning, exporting models, a GPU): no reason for a non-zero exit.
     """
 
     name: str
@@ -57,10 +57,10 @@ class Check:
 
 
 def diagnose() -> list[Check]:
-    """Return all findings, the ones that everything else depends on first; changes nothing.
+    """Return all findings, without changing anything; those that the others depend on come first.
 
-    TVM is imported, and asked for its devices, only if the installed pair is the pinned one: with another
-    pair that may crash.
+    TVM is imported, and its devices are listed, only if the installed pair of packages is the pinned one: another pair
+    may crash.
     """
     checks = [_python(), _tvm_pair(), *map(_library, ("numpy", "onnx", "onnxruntime", "rich"))]
     checks += [_extra(name) for name in EXTRAS if _installable(name)]
@@ -84,7 +84,7 @@ def _tvm_pair() -> Check:
 
 
 def _modules() -> Check:
-    """Import every module of this package: an installation that lost some works until one is asked for."""
+    """Import every module of this package: an installation with missing modules works until one is used."""
     package = importlib.import_module(__package__)
     names = [each.name for each in pkgutil.walk_packages(package.__path__, f"{__package__}.")]
     for name in names:
@@ -92,7 +92,7 @@ def _modules() -> Check:
             importlib.import_module(name)
         except ImportError as error:
             if error.name in {_MODULES.get(dist, dist) for dists in EXTRAS.values() for dist in dists}:
-                continue  # its extra, which is missing, has a line of its own
+                continue  # the missing extra has its own line
             detail = f"module {name} cannot be imported: {error}"
             return Check("smartmem_tvm", False, detail, "pip install --force-reinstall --no-deps smartmem-tvm")
     return Check("smartmem_tvm", True, f"{len(names)} modules in {package.__path__[0]}")
@@ -133,7 +133,7 @@ def _llvm() -> Check:
 
 
 def _linker() -> Check:
-    """What writes a compiled model as a library; verifying and running a model in memory need none."""
+    """Check the linker, which writes a compiled model as a library; verifying and running in memory need none."""
     from tvm.support import cc
 
     from .deploy.link import link_for
@@ -160,7 +160,7 @@ def _device(kind: str) -> Check:
 
 
 def _opencl_codegen() -> Check:
-    """Tell generating from running: the TVM wheel has the OpenCL code generator, not the device runtime."""
+    """Check OpenCL's code generator apart from its runtime: the TVM wheel has the first, but not the second."""
     import tvm
 
     if tvm.get_global_func("target.build.opencl", allow_missing=True) is None:
@@ -169,7 +169,7 @@ def _opencl_codegen() -> Check:
 
 
 def _opencl() -> list[Check]:
-    """The library, the driver, and each device: the first that is missing is the last finding."""
+    """Check the library, the driver, and each device; the first missing one is the last finding."""
     import _smartmem_opencl
 
     from .runtime import opencl
@@ -186,7 +186,7 @@ def _opencl() -> list[Check]:
 
 
 def _opencl_driver(file: str) -> Check:
-    """Where the driver came from, and whether that of the extra finds the program that it cannot do without."""
+    """Check the origin of the driver, and for the extra's driver, the linker that it needs."""
     import _smartmem_opencl
 
     of_extra = file == str(_smartmem_opencl.extra_driver())
@@ -215,6 +215,6 @@ def _opencl_device(device: DeviceInfo) -> Check:
 
 
 def _optional(name: str, problem: str) -> Check:
-    """Take a sentence ``what is wrong: what to do`` apart."""
+    """Return the finding for a sentence of the form ``problem: remedy``."""
     detail, _, remedy = problem.rpartition(": ")
     return Check(name, False, detail or problem, remedy or problem, required=False)

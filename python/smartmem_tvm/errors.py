@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one exception that means: the input is at fault, not the program; and what others say in one line."""
+"""The exceptions for faulty input and for failed checks, and the message of any other error in one line."""
 
 
 class UserError(Exception):
@@ -17,16 +17,16 @@ class UserError(Exception):
 
 
 class CheckError(UserError):
-    """What a check on request found: a fault of this package, which it names in place of a wrong result."""
+    """A fault of this package found by a check on request, reported in place of a wrong result."""
 
     @property
     def what(self) -> str:
-        """Tells such errors apart, whatever model they are from: which check, and of a check of outputs which pass."""
+        """A name for the fault that does not depend on the model: the check and, for outputs, the guilty pass."""
         check, _, found = str(self).partition(": ")
         guilty, changes, _ = found.partition(" changes ")
         return guilty if changes else check
 
 
 def reason_of(error: BaseException) -> str:
-    """The last line of an error's message, which is where TVM says it; the error's type if it has none."""
+    """Return the last line of an error's message, where TVM puts the reason; the error's type if it is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON that somebody else wrote: parsed within limits, and compared with what it has to look like; data as JSON."""
+"""JSON from outside: parsed within limits, and checked against a shape; and data converted to JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 from .errors import UserError, reason_of
 
-MOST_BYTES = 2**30  # of a file: the module of the largest network of the suite is a tenth of it
-MOST_DEPTH = 100  # of lists and objects in each other
+MOST_BYTES = 2**30  # bytes of a file; the module of the largest network of the suite has a tenth of this
+MOST_DEPTH = 100  # nesting depth of lists and objects
 
 Shape = type | tuple | list | dict | Callable[[object], bool] | None
 
 
 def parse(text: str | bytes) -> object:
-    """The value of a text.
+    """Parse a text.
 
     Raises
     ------
@@ -37,12 +37,12 @@ def parse(text: str | bytes) -> object:
 
 
 def read(path: Path) -> object:
-    """The value of a file.
+    """Parse a file.
 
     Raises
     ------
     OSError
-        If it cannot be read, or is none.
+        If the file cannot be read, or the path is no file.
     ValueError
         As `parse`, or if the file is larger than `MOST_BYTES`.
     """
@@ -54,13 +54,13 @@ def read(path: Path) -> object:
 
 
 def fits(value: object, shape: Shape) -> bool:
-    """Whether a value looks as it has to.
+    """Whether a value has a given shape.
 
     Parameters
     ----------
     shape
-        A type; a tuple of shapes, one of which fits; a list of one shape, of which there are any number; a dictionary
-        of shapes by key, where one behind a key that ends with ``?`` may be missing; a function that says it; or None.
+        A type; a tuple of alternative shapes; a list of one shape, for a list of any length with elements of that
+        shape; a dictionary of shapes by key, where a key that ends with ``?`` may be missing; a predicate; or None.
     """
     if isinstance(shape, tuple):
         return any(fits(value, each) for each in shape)
@@ -75,12 +75,12 @@ def fits(value: object, shape: Shape) -> bool:
 
 @contextmanager
 def as_written(name: str, remedy: str) -> Iterator[None]:
-    """What goes wrong inside is the fault of a file that this package has written and somebody has changed.
+    """Report errors inside the context as the fault of a file that was changed after this package had written it.
 
     Raises
     ------
     UserError
-        In the place of what Python raises where something is missing, or is something else.
+        In place of Python's error for a missing or unexpected value.
     """
     try:
         yield
@@ -90,12 +90,12 @@ def as_written(name: str, remedy: str) -> Iterator[None]:
 
 
 def is_positive(value: object) -> bool:
-    """Whether it is a number above zero, and a finite one."""
+    """Whether a value is a finite number above zero."""
     return fits(value, (int, float)) and value > 0 and math.isfinite(value)
 
 
 def is_size(value: object) -> bool:
-    """Whether it is a whole number that a computer can count bytes or elements with."""
+    """Whether a value is a whole number that fits a count of bytes or elements."""
     return fits(value, int) and 0 <= value < 2**63
 
 
@@ -119,7 +119,7 @@ def _check_depth(value: object) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Data that JSON can hold: numpy numbers as Python's, NaN and infinities (which JSON lacks) as null."""
+    """Return data as JSON can hold it: numpy numbers as Python's, NaN and infinities (which JSON lacks) as null."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -28,15 +28,15 @@ DTYPES = {
     TensorProto.FLOAT16: np.dtype("<f2"),
     TensorProto.DOUBLE: np.dtype("<f8"),
 }
-MAX_BYTES = 2**31 - 1  # protobuf serializes no more
-# Far from where float32 overflows, so that no draw is infinite or NaN.
+MAX_BYTES = 2**31 - 1  # protobuf's limit for a serialized message
+# Far below the overflow of float32, so that no drawn number is infinite or NaN.
 MAX_NUMBER = 1e30
 DRAWS = 4
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to draw the values of one tensor: a bell curve, cut off at both ends.
+    """The distribution of one tensor's values: a bell curve, cut off at both ends.
 
     Attributes
     ----------
@@ -62,11 +62,11 @@ class Recipe:
         return cls(mean, std, low, high, zlib.crc32(name.encode()))
 
     def draw(self, shape: tuple[int, ...], out: np.ndarray | None = None) -> np.ndarray:
-        """Return float32 values of the given shape, the same on every machine; in `out`, if that is given.
+        """Return float32 values of the given shape, the same on every machine; in `out` if given.
 
-        A sum of four uniform numbers (Irwin-Hall) stands in for the normal distribution: it takes
-        only exact integer steps and IEEE additions, whereas numpy's own normal numbers go through
-        the C library's ``exp`` and ``log``, whose last bit differs between machines.
+        A sum of four uniform numbers (Irwin-Hall) approximates the normal distribution. It needs only exact integer
+        steps and IEEE additions, whereas numpy's normal numbers use the C library's ``exp`` and ``log``, whose last bit
+        differs between machines.
         """
         stream = np.random.Generator(np.random.PCG64(self.seed))
         total = np.empty(math.prod(shape), np.float32) if out is None else out.reshape(-1)
@@ -129,7 +129,7 @@ def without_data(model: ModelProto, names: Collection[str]) -> ModelProto:
 
 
 def _copy_fields(source: Message, target: Message, left_out: str) -> None:
-    """Copy all fields but one: to copy the weights first and to drop them then would take twice the memory."""
+    """Copy all fields except one; copying the weights and then dropping them would take twice the memory."""
     for field, value in source.ListFields():
         if field.name == left_out:
             continue
@@ -183,7 +183,7 @@ def size_in_bytes(tensor: TensorProto) -> int:
 
 
 def drop_recipes(model: ModelProto) -> None:
-    """Take the recipes out of a model, in place."""
+    """Remove the recipes from a model, in place."""
     rest = [entry for entry in model.metadata_props if entry.key != KEY]
     del model.metadata_props[:]
     model.metadata_props.extend(rest)
@@ -231,7 +231,7 @@ def _recipe(name: str, entry: object) -> Recipe:
 
 
 def _check_floats(model: ModelProto, recipes: Mapping[str, Recipe]) -> None:
-    """Refuse a recipe for something else than a float initializer."""
+    """Refuse a recipe that is not for a float initializer."""
     tensors: dict[str, list[TensorProto]] = {}
     for tensor in model.graph.initializer:
         tensors.setdefault(tensor.name, []).append(tensor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes of memory as people write them."""
+"""Parse sizes of memory with units."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _UNITS |= {f"{p}iB": 1024**n for n, p in enumerate("KMGT", 1)} | {"KB": 1000}
 
 
 def memory_bytes(size: int | str) -> int:
-    """Bytes of a size such as ``"100MB"`` (10**8), ``"64MiB"`` (2**26) or a plain number of bytes.
+    """Return the bytes of a size such as ``"100MB"`` (10**8), ``"64MiB"`` (2**26) or a plain number of bytes.
 
     Raises
     ------
     UserError
-        If it is none, or less than 1.
+        If it is no size, or less than 1 byte.
     """
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", str(size))
     unit = _UNITS.get(found[2]) if found else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether TVM's JSON holds a module: TVM's own reader takes more than that, and its passes crash on it.
+"""Check that TVM's JSON holds a module: TVM's own reader accepts more than modules, and its passes crash on it.
 
-What it lets pass are objects of any type, also such as run code when they are made, references in a circle, chains of
-them as long as no stack is deep, and nothing where there has to be something.
+TVM's reader accepts objects of any type, even types that run code at construction; circular references; chains of
+references deeper than any stack; and null in the place of required objects.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from tvm_ffi import core
 from . import json_data
 from .errors import UserError
 
-MOST_DEPTH = 1000  # of references, each to an object within another; the networks of the suite have 40
-# What a module consists of. A function of the process, or a library, is no part of one.
+MOST_DEPTH = 1000  # depth of nested references; the networks of the suite have 40
+# The types of a module. A function of the process, or a library, is no part of a module.
 _DATA = re.compile(
     r"None|bool|int|float|DataType|dtype|Device|ffi\.(String|SmallStr|Array|List|Map|Dict|Shape|Tensor)"
     r"|(ir|prim|relax|tirx|s_tir|target)\..*"
 )
-# Of a tensor: magic, reserved, device, its index, dimensions; of their numbers the type, bits and lanes.
+# Header of a tensor: magic, reserved, device, device index, rank; type code, bits and lanes of its numbers.
 _HEADER = struct.Struct("<QQiiiBBH")
 _LISTS, _MAPS = ("ffi.Array", "ffi.List"), ("ffi.Map", "ffi.Dict")
-# Types of fields that are numbers in the JSON, and not the numbers of nodes.
+# Types of fields whose values are in the JSON directly, and not numbers of nodes.
 _INLINE = ("bool", "int", "float", "DataType", "dtype", "Device")
-_STRINGS = ("ffi.String", "std::string", "str")  # these are there themselves, or as nodes
-# Types of fields that are nothing where there is no more to say.
+_STRINGS = ("ffi.String", "std::string", "str")  # either the text itself, or the number of a node
+# Types of fields that may be null.
 _NULLABLE = ("Optional", "Any", "Union", "ir.Span", "ir.Attrs", "ir.DictAttrs", "ffi.Object")
-_NEEDED = (("ir.GenericConst", "Any"),)  # without a value it is no constant
+_NEEDED = (("ir.GenericConst", "Any"),)  # a constant must have a value
 
 
 def check_module_json(text: str | bytes) -> None:
-    """Refuse what is no module of this TVM.
+    """Refuse a text that is no module of this TVM.
 
     Raises
     ------
     UserError
-        What is wrong, to stand after the name of a file.
+        If it holds something else; the message is meant to follow the name of a file.
     ValueError
-        If it is no JSON, or none of TVM's.
+        If it is no JSON, or not TVM's.
     """
     graph = json_data.parse(text)
     if not json_data.fits(graph, {"metadata": {"tvm_version": str}, "nodes": [{"type": str}], "root_index": int}):
@@ -69,7 +69,7 @@ def check_module_json(text: str | bytes) -> None:
 
 
 def _is_tensor(text: object) -> bool:
-    """Whether a tensor is as large as it says: TVM reads what its shape asks for, however little there is."""
+    """Whether a tensor's data has the size of its shape: TVM would read beyond shorter data."""
     try:
         data = base64.b64decode(text, validate=True)
         _, _, device, index, rank, _, bits, lanes = _HEADER.unpack_from(data)
@@ -81,7 +81,7 @@ def _is_tensor(text: object) -> bool:
 
 
 def _check_references(nodes: list[dict]) -> None:
-    """Each to a node before it, none too far down, and none to nothing where a type does not allow that."""
+    """Check references: each to an earlier node, none nested too deeply, and none to null unless its type allows it."""
     depths: list[int] = []
     for number, node in enumerate(nodes):
         depth = 0
@@ -96,7 +96,7 @@ def _check_references(nodes: list[dict]) -> None:
 
 
 def _references(node: dict) -> Iterator[tuple[object, dict | None]]:
-    """The nodes that a node refers to, and what type each has to have, as far as that is known."""
+    """Yield the nodes that a node refers to, each with its required type if known."""
     data = node.get("data")
     if node["type"] in _LISTS + _MAPS:
         yield from ((each, None) for each in (data if isinstance(data, list) else [data]))
@@ -107,7 +107,7 @@ def _references(node: dict) -> Iterator[tuple[object, dict | None]]:
 
 
 def _check_there(nodes: list[dict], number: int, schema: dict | None, holder: str) -> None:
-    """Refuse nothing in the place of something, also within lists and maps."""
+    """Refuse null in the place of a required object, also within lists and maps."""
     if schema is None or (schema["type"] in _NULLABLE and (holder, schema["type"]) not in _NEEDED):
         return
     node, parts = nodes[number], schema.get("args", [])
@@ -122,7 +122,7 @@ def _check_there(nodes: list[dict], number: int, schema: dict | None, holder: st
 
 @cache
 def _fields(key: str) -> dict[str, dict]:
-    """Name of a field of a type that is a reference -> what it refers to, as TVM describes it."""
+    """Return field -> TVM's type schema, for the fields of a type that are references."""
     try:
         info = core._lookup_or_register_type_info_from_type_key(key)
     except Exception as error:  # TVM raises several kinds here

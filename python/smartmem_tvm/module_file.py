@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax modules as files: TVMScript to be read by people, JSON to be read back by programs.
+"""Relax modules as files: TVMScript for people, JSON for programs.
 
-TVM's JSON holds all constants, as text. Here the large ones of floating point are left out: in the place of their
-numbers is a `light.Recipe`, from which numbers of the same mean, spread and bounds are drawn when the file is read. All
-else comes back as it was.
+TVM's JSON holds all constants, as text. Here a `light.Recipe` replaces the numbers of large floating-point constants;
+when the file is read, numbers of the same mean, spread and bounds are drawn from it. Everything else is restored
+exactly.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .module_check import check_module_json
 from .whole_file import whole
 
 _Change = Callable[[tvm.runtime.Tensor, tvm.ir.Type], tvm.runtime.Tensor | None]
-KEPT = 4096  # bytes of a constant that is in the file, number by number
+KEPT = 4096  # bytes; constants up to this size are stored number by number
 _DRAWN = ("float16", "float32", "float64")
 
 
 def module_text(mod: tvm.IRModule) -> str:
-    """TVMScript, with constants by number and not by value."""
+    """Return a module as TVMScript, with constants by index instead of value."""
     return mod.script(show_meta=False)
 
 
@@ -80,7 +80,7 @@ def read_module(path: Path) -> tvm.IRModule:
 
 
 def _from_script(text: str) -> tvm.IRModule:
-    # TVM's parser knows T, R and I, and wants nothing else in a file than classes and functions.
+    # TVM's parser predefines T, R and I, and accepts only classes and functions in a file.
     return from_source(re.sub(r"^(?=(from|import) tvm\b)", "# ", text, flags=re.MULTILINE))
 
 
@@ -90,7 +90,7 @@ def _from_json(text: str) -> tvm.IRModule:
 
 
 def _mapped(mod: tvm.IRModule, change: _Change) -> tvm.IRModule:
-    """The module with other tensors in constants; what two constants, or two calls, share is shared afterwards too."""
+    """Return the module with changed tensors in constants; constants and calls that share objects still do."""
     functions = {name: func for name, func in mod.functions_items() if isinstance(func, relax.Function)}
     constants = [each for func in functions.values() for each in collect(func, GenericConst)]
     tensors = {each.value: each.ty for each in constants if isinstance(each.value, tvm.runtime.Tensor)}
@@ -105,7 +105,7 @@ def _mapped(mod: tvm.IRModule, change: _Change) -> tvm.IRModule:
 
 
 def _without_numbers(tensor: tvm.runtime.Tensor, ty: tvm.ir.Type) -> tvm.runtime.Tensor | None:
-    """A recipe for a large constant, None for one that is kept."""
+    """Return a recipe for a large constant, None for one that is kept."""
     if _drawn_shape(ty) is None:
         return None
     values = np.ascontiguousarray(np.from_dlpack(tensor))
@@ -116,7 +116,7 @@ def _without_numbers(tensor: tvm.runtime.Tensor, ty: tvm.ir.Type) -> tvm.runtime
 
 
 def _with_numbers(tensor: tvm.runtime.Tensor, ty: tvm.ir.Type) -> tvm.runtime.Tensor | None:
-    """Numbers for a recipe, None for what is none."""
+    """Return drawn numbers for a recipe, None for any other constant."""
     shape = _drawn_shape(ty)
     if shape is None or tuple(tensor.shape) == shape:
         return None
@@ -125,7 +125,7 @@ def _with_numbers(tensor: tvm.runtime.Tensor, ty: tvm.ir.Type) -> tvm.runtime.Te
 
 
 def _drawn_shape(ty: tvm.ir.Type) -> tuple[int, ...] | None:
-    """The sizes of a constant that is large and of floating point, None for any other."""
+    """Return the shape of a large floating-point constant, None for any other."""
     if not isinstance(ty, relax.TensorType) or str(ty.dtype) not in _DRAWN:
         return None
     shape = tuple(int(size) for size in ty.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check on request: the module after each phase computes on random input what it did before the first one."""
+"""Check, on request, that each phase preserves the module's outputs on random input."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from .target import is_cpu
 
 _logger = logging.getLogger(__name__)
 
-_NOT_FOR_CPUS = ("textures", "layout", "schedule")  # the first of these on a GPU, and what comes after it
+_NOT_FOR_CPUS = ("textures", "layout", "schedule")  # on a GPU, modules from the first of these on cannot run on a CPU
 _SHORTENS, _LOWERED = "precision", "lower"
 _BY_DTYPE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-_INTEGERS = 2  # 0 and 1 are valid as ids, flags and indices
+_INTEGERS = 2  # exclusive bound of integers: 0 and 1 are valid ids, flags and indices
 
 Named = tuple[str, tvm.transform.Pass]
 
 
 class OutputCheck:
-    """Runs modules on one input and compares their outputs with those of the first.
+    """Runs modules on one input, and compares their outputs with those of the first.
 
     The input is drawn with a fixed seed: floats standard normal, integers and booleans 0 or 1. An output may differ by
-    1e-4 of its largest magnitude (float64: 1e-9, halves: 1e-2), and by what `tables.precisions` says from where on
-    tensors or arithmetic are of a shorter type; integers must be equal. What is not for a GPU yet runs on the CPU, as
+    1e-4 of its largest magnitude (float64: 1e-9, float16: 1e-2). After the phase that shortens types, the tolerance of
+    `tables.precisions` applies. Integers must be equal. Modules that are not yet specific to a GPU run on the CPU, as
     loops without a schedule.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        Of operators or kernels.
+        Module of operators or kernels.
     target : tvm.target.Target or None
-        That it is compiled for; None is a CPU.
+        Target of the compilation; None is a CPU.
     precision : str
         See `Options`.
 
     Raises
     ------
     UserError
-        If there is no ``main``, an input of it is no tensor of a static shape, or the module cannot be run.
+        If there is no ``main``, if one of its inputs is no tensor of static shape, or if the module cannot run.
     """
 
     def __init__(self, mod: tvm.IRModule, target: tvm.target.Target | None, precision: str = "float32"):
@@ -69,12 +69,12 @@ class OutputCheck:
             ) from error
 
     def after(self, phase: str, before: tvm.IRModule, passes: Sequence[Named], mod: tvm.IRModule) -> None:
-        """Compare the module `mod` that `passes` made of `before`.
+        """Compare the module `mod`, into which `passes` turned `before`.
 
         Raises
         ------
         CheckError
-            If an output differs; names the pass, which is found by running them one by one.
+            If an output differs; the error names the guilty pass, which is found by running the passes one by one.
         """
         self._half |= phase == _SHORTENS
         self._foreign |= not self._on_cpu and phase in _NOT_FOR_CPUS
@@ -87,7 +87,7 @@ class OutputCheck:
             raise _error(f"{self._guilty(before, passes)}{of} changes", difference)
 
     def finish(self, run: Callable[..., Sequence[np.ndarray]]) -> None:
-        """Compare what the compiled model computes, by `run` on its device, with what it should.
+        """Compare the outputs of the compiled model, from `run` on its device, with the expected ones.
 
         Raises
         ------
@@ -108,14 +108,14 @@ class OutputCheck:
             raise _error(name, difference)
 
     def _guilty(self, mod: tvm.IRModule, passes: Sequence[Named]) -> str:
-        """The pass after which outputs differ, with those before it after which the module could not be run."""
+        """Return the pass after which outputs differ, with the passes just before it that left no runnable module."""
         since: list[str] = []
         for name, each in passes:
             mod = tvm.transform.Sequential([each])(mod)
             since.append(f"'{name}'")
             try:
                 differs = self._compared(self._run(mod)) is not None
-            except Exception:  # half of a phase may be no module to run
+            except Exception:  # in the middle of a phase, a module may not be runnable
                 continue
             if differs:
                 break
@@ -137,7 +137,7 @@ class OutputCheck:
         return _flat(main(*map(tvm.runtime.tensor, self._arrays)))
 
     def _compared(self, found: Sequence[np.ndarray]) -> tuple[str, dict, float] | None:
-        """Name of the first output that differs, its errors, and what is allowed."""
+        """Return the name of the first output that differs, its errors, and the tolerance."""
         for name, got, expected in zip(self._names, found, self._expected, strict=True):
             allowed = _BY_DTYPE.get(str(expected.dtype), 0.0)
             if self._half and allowed:

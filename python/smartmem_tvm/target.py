@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compilation targets by name, and the devices that run what is compiled for them."""
+"""Compilation targets by name, and the devices that run their code."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .errors import UserError
 from .planner.texture_form import ImageLimits
 from .tables.targets import TARGETS, Row, row_of
 
-# Names of this machine's own devices, which are asked and not looked up.
+# Names of this machine's own devices, whose figures come from the device and not from a table.
 _HERE = ("cpu", "opencl", "opencl-texture", "cuda")
-# More than these no rule makes use of, and a CPU that poses as a GPU has no bounds.
+# Threads and bytes; no rule uses more, and an OpenCL driver for a CPU reports no bounds.
 _MOST_THREADS, _MOST_SHARED = 1024, 48 * 1024
-LEAST_ALIGNMENT = 64  # bytes from row to row of an image: TVM's default, which its runtime rounds rows to on phones
+LEAST_ALIGNMENT = 64  # bytes; alignment of rows of an image: TVM's default, to which its runtime rounds on phones
 # Names of other machines' devices.
 _NAMED = tuple(name for name, row in TARGETS.items() if row.host)
 
@@ -38,7 +38,7 @@ def is_cpu(target: tvm.target.Target) -> bool:
 
 
 def on_cpu() -> bool:
-    """Whether the current target is a CPU; it is none where there is no current one."""
+    """Whether the current target is a CPU; False without a current target."""
     target = tvm.target.Target.current(allow_none=True)
     return target is not None and is_cpu(target)
 
@@ -54,12 +54,12 @@ def is_opencl(target: tvm.target.Target) -> bool:
 
 
 def device_kind(target: tvm.target.Target) -> str:
-    """What TVM calls the device that runs what is compiled for `target`: ``cpu``, ``opencl``, ``cuda``."""
+    """Return TVM's name of the kind of device that runs code for `target`: ``cpu``, ``opencl``, ``cuda``."""
     return target.kind.name if is_gpu(target) else "cpu"
 
 
 def model_of(target: tvm.target.Target) -> str:
-    """The name of the device that a target is for, as its attribute ``model`` has it; empty if it names none."""
+    """Return the name of a target's device, its attribute ``model``; empty if it names none."""
     return str(target.attrs.get("model") or "")
 
 
@@ -69,81 +69,81 @@ def has_textures(target: tvm.target.Target) -> bool:
 
 
 def has_half_storage(target: tvm.target.Target) -> bool:
-    """Whether kernels for `target` can keep half numbers in memory."""
+    """Whether kernels for `target` can store float16 in memory."""
     row = target_row(target)
     return row is not None and "float16" in row.texels
 
 
 def has_half_arithmetic(target: tvm.target.Target) -> bool:
-    """Whether kernels for `target` are known to be able to compute in half."""
+    """Whether kernels for `target` are known to support float16 arithmetic."""
     row = target_row(target)
     return row is not None and row.half
 
 
 def cuda_architecture(target: tvm.target.Target) -> tuple[int, bool]:
-    """(compute capability times ten, whether code may be for this architecture alone), (0, False) if there is none."""
+    """Return (compute capability times ten, whether code may be for this architecture only), else (0, False)."""
     name = str(target.attrs.get("arch") or "").removeprefix("sm_")
     digits = name.rstrip("af")
     return (int(digits), name != digits) if digits.isdigit() else (0, False)
 
 
 def has_matrix_instructions(target: tvm.target.Target) -> bool:
-    """Whether there are instructions for products of float16, bfloat16 and tf32: compute capability 8.0 or more."""
+    """Whether tensor cores multiply float16, bfloat16 and tf32: compute capability 8.0 or more."""
     return is_cuda(target) and cuda_architecture(target)[0] >= 80
 
 
 def image_limits(target: tvm.target.Target) -> ImageLimits:
-    """The largest image that a target with textures takes."""
+    """Return the largest image of a target with textures."""
     side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
     return ImageLimits(side, side, int(target.attrs.get("texture_depth_limit") or ImageLimits.layers))
 
 
 def image_alignment(target: tvm.target.Target) -> int:
-    """Where rows of an image begin that is a view of a buffer: multiples of so many bytes, were its numbers float32."""
+    """Return the alignment of rows of an image that is a view of a buffer, in bytes for float32 numbers."""
     return int(target.attrs.get("image_base_address_alignment") or LEAST_ALIGNMENT)
 
 
 def host_triple(target: tvm.target.Target) -> str:
-    """The LLVM triple of the CPU that runs the code for `target` or launches it; empty if the target names none."""
+    """Return the LLVM triple of the CPU that runs or launches the code for `target`; empty if the target names none."""
     host = target if is_cpu(target) else target.host
     return str(host.attrs.get("mtriple") or "") if host is not None else ""
 
 
 def named_device(target: tvm.target.Target) -> Row | None:
-    """The row of the device that a target names by its model, None if it names none."""
+    """Return the row of the device that a target names by its model, None if it names none."""
     return TARGETS.get(model_of(target))
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU target allows a kernel, and what is known of the device behind it; by default a large one.
+    """The limits of kernels on a GPU target, and the figures of its device; the defaults are of a large GPU.
 
     Attributes
     ----------
     work_group : int
-        Threads of a work-group, at most.
+        Most threads of a thread block.
     shared_bytes : int
-        Shared (local) memory of a work-group.
+        Bytes of shared (local) memory of a thread block.
     registers : int
-        Numbers of four bytes that a thread may keep before a compiler spills them to memory.
+        Four-byte numbers that a thread may keep before the compiler spills.
     vector : int
-        Neighbours that a load from global memory moves at once. 1 where loads of several elements are taken apart by
-        the compiler: a vector in OpenCL need not be aligned, and NVIDIA's makes four strided loads of it.
+        Contiguous elements that a load from global memory moves at once. 1 if the compiler splits vector loads: a
+        vector in OpenCL need not be aligned, and NVIDIA's compiler makes four strided loads of it.
     shared_vector : int
-        The same for shared memory. Compilers of Adreno and Mali keep aligned loads from global memory whole; for shared
-        memory that is not known, and where they do not, single loads meet in a few banks.
+        The same for shared memory. Compilers of Adreno and Mali keep aligned loads from global memory whole. For shared
+        memory this is unknown, and if they split loads, the single loads conflict in a few banks.
     float_lanes : int
         Floats of the largest vector that the code generator computes with: four in CUDA.
     half_lanes : int
-        Halves that arithmetic is written for at once. Phones pair halves, which their compilers find in a vector; where
-        a vector is taken apart before it is compiled (CUDA) it is 1.
+        Float16 lanes of a vector in arithmetic. Phones compute float16 in pairs, which their compilers find in a
+        vector. 1 if vectors are split before compilation (CUDA).
     processors : int
-        Units that run work-groups independently of each other.
+        Units that run thread blocks independently of each other.
     launch_cycles : float
-        Cycles of a large GPU that one more kernel costs: 3 us with CUDA graphs, 10 us where the host launches each
-        kernel (measured through OpenCL on an H100).
+        Cost of one more kernel, in cycles of a large GPU: 3 us with CUDA graphs, 10 us if the host launches each kernel
+        (measured through OpenCL on an H100).
     device : Row or None
-        What is known of the device that the target names.
+        The figures of the device that the target names.
     """
 
     work_group: int = 256
@@ -159,7 +159,7 @@ class Limits:
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> Limits:
-        """The limits of a GPU target; of the two names that TVM has for the size of a work-group the smaller counts."""
+        """Return the limits of a GPU target; of TVM's two attributes for the size of a thread block, the smaller."""
         row = named_device(target)
         sizes = [int(target.attrs.get(name) or 0) for name in ("max_num_threads", "max_threads_per_block")]
         cuda, aligned = is_cuda(target), any(key in target.keys for key in ("adreno", "mali"))
@@ -177,16 +177,16 @@ class Limits:
         )
 
     def vector_of(self, types: Iterable[str], computed: Iterable[str] = ("float16",)) -> int:
-        """Neighbours that a load moves at once where elements are of these types: 16 bytes of halves.
+        """Return the contiguous elements of these types that a load moves at once: 16 bytes if all are float16.
 
-        What is computed with them is of the types `computed`.
+        `computed` are the types of the arithmetic on them.
         """
         wide = 2 * self.vector
         halves = set(types) == {"float16"} and (set(computed) == {"float16"} or wide <= self.float_lanes)
         return wide if self.vector > 1 and halves else self.vector
 
     def at_most(self, work_group: int, shared_bytes: int) -> Limits:
-        """The same for a rule that makes no use of more."""
+        """Return the limits capped for a rule that uses no more."""
         return replace(
             self,
             work_group=min(self.work_group, work_group),
@@ -195,7 +195,7 @@ class Limits:
 
 
 def host_target() -> tvm.target.Target:
-    """The CPU of this machine: its instruction set and all its cores."""
+    """Return the target of this machine's CPU, with its instruction set and all its cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cpu = codegen.llvm_get_system_cpu()
     unnamed = unnamed_features(cpu)
@@ -204,17 +204,16 @@ def host_target() -> tvm.target.Target:
 
 
 def parse_target(text: str | None) -> tvm.target.Target:
-    """The target a user names on the command line.
+    """Return the target that a user names on the command line.
 
     Parameters
     ----------
     text : str or None
-        None or ``"cpu"`` for this machine's CPU, ``"cuda"`` for this machine's first NVIDIA GPU (one of compute
-        capability 8.0 where there is none), ``"opencl"`` for its first OpenCL device (one in general where there is
-        none), ``"opencl-texture"`` for the same with tensors in textures, the name of a phone's GPU in
-        `tables.targets` (``"adreno-740"``), otherwise
-        anything TVM takes: a tag, a kind, or a JSON object. A GPU target without a host gets a CPU in general as its
-        host, a phone's GPU the phone's CPU.
+        None or ``"cpu"`` for this machine's CPU, ``"cuda"`` for this machine's first NVIDIA GPU (without one, any of
+        compute capability 8.0), ``"opencl"`` for its first OpenCL device (without one, a generic device),
+        ``"opencl-texture"`` for the same with tensors in textures, the name of a phone's GPU in `tables.targets`
+        (``"adreno-740"``), otherwise any target of TVM: a tag, a kind, or a JSON object. A GPU target without a host
+        gets a generic CPU as its host, a phone's GPU the phone's CPU.
 
     Raises
     ------
@@ -248,7 +247,7 @@ def parse_target(text: str | None) -> tvm.target.Target:
 
 
 def _cuda_target() -> tvm.target.Target:
-    """The first CUDA device of this machine, or the limits that every device since compute capability 8.0 keeps."""
+    """Return the first CUDA device of this machine, or the limits that all devices since capability 8.0 meet."""
     if tvm.cuda(0).exist:
         return _for_itself(tvm.target.Target.from_device(tvm.cuda(0))).with_host("llvm")
     limits = {"max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
@@ -256,14 +255,14 @@ def _cuda_target() -> tvm.target.Target:
 
 
 def _for_itself(target: tvm.target.Target) -> tvm.target.Target:
-    """The same target with the instructions that only its own architecture has, such as those of groups of warps."""
+    """Return the target with the instructions of its own architecture only, such as those of warp groups."""
     if str(target.attrs.get("arch")) != "sm_90":
         return target
     return tvm.target.Target({**target.export(), "arch": "sm_90a"})
 
 
 def _opencl_target() -> tvm.target.Target:
-    """The first OpenCL device of this machine, or what every device should have."""
+    """Return the first OpenCL device of this machine, or a generic device."""
     target = tvm.target.Target("opencl", host="llvm")
     if _problem("opencl") or not tvm.opencl(0).exist:
         return target
@@ -279,7 +278,7 @@ def _opencl_target() -> tvm.target.Target:
 
 
 def _with_textures(target: tvm.target.Target) -> tvm.target.Target:
-    """The same device with tensors in textures, as large as it takes them."""
+    """Return the same device with tensors in textures, of at most the device's largest size."""
     row = TARGETS["opencl"]
     sides, layers, pitch = (row.image_width, row.image_height), row.image_layers, row.image_pitch
     ask = tvm.get_global_func("smartmem.opencl.devices", allow_missing=True)
@@ -293,10 +292,10 @@ def _with_textures(target: tvm.target.Target) -> tvm.target.Target:
 
 
 def _named_target(row: Row) -> tvm.target.Target:
-    """A device as TVM describes it; ``model`` is the row's name, so that a rule finds the rest of it.
+    """Return TVM's target for a device; ``model`` is the name of the row, by which rules find its other figures.
 
-    TVM leaves out barriers within ``thread_warp_size`` threads, and how wide a wave is the phone's compiler decides for
-    each kernel: it stays at TVM's 1.
+    TVM omits barriers within ``thread_warp_size`` threads, but a phone's compiler chooses the width of a wave for each
+    kernel. So the size stays at TVM's default of 1.
     """
     textures = ["texture"] if row.textures else []
     limits = {
@@ -313,7 +312,7 @@ def _named_target(row: Row) -> tvm.target.Target:
 
 
 def _pitch(texels: int) -> dict[str, int]:
-    """Where rows of an image begin, as `image_alignment` reads it: float32 texels have 16 bytes."""
+    """Return the attribute that `image_alignment` reads, for a pitch in texels: float32 texels have 16 bytes."""
     return {"image_base_address_alignment": max(LEAST_ALIGNMENT, 16 * texels)}
 
 
@@ -322,29 +321,29 @@ def _names() -> str:
 
 
 def as_adreno(target: tvm.target.Target) -> tvm.target.Target:
-    """The same device as TVM's schedules for Adreno take it: any OpenCL device with textures could run them."""
+    """Return the same device as a target for TVM's Adreno schedules, which any OpenCL device with textures can run."""
     facts = {key: value for key, value in target.export().items() if key != "host"}
     keys = list(dict.fromkeys(["adreno", *facts["keys"]]))
     return tvm.target.Target({**facts, "keys": keys}, host=target.host)
 
 
 def target_row(target: tvm.target.Target) -> Row | None:
-    """What `tables.targets` has on a target: on its model if it names one, otherwise on its kind; None if nothing."""
+    """Return the row of a target in `tables.targets`: by its model if it names one, else by its kind, else None."""
     return row_of(target.kind.name, model_of(target))
 
 
 def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
-    """The device that runs what is compiled for `target`.
+    """Return the device that runs code for `target`.
 
     Parameters
     ----------
     index : int
-        Of the devices of that kind.
+        Number of the device among those of its kind.
 
     Raises
     ------
     UserError
-        If this machine has none, or fewer.
+        If this machine has no such device.
     """
     kind = device_kind(target)
     if is_elsewhere(target):
@@ -365,19 +364,19 @@ def device_of(target: tvm.target.Target, index: int = 0) -> tvm.runtime.Device:
 
 
 def is_elsewhere(target: tvm.target.Target) -> bool:
-    """Whether the CPU of the target, or beside its device, is of another kind than this machine's."""
+    """Whether the target's CPU, or the CPU beside its device, is of another kind than this machine's."""
     triple = host_triple(target)
     return bool(triple) and triple.partition("-")[0] != platform.machine()
 
 
 def runs_ours(target: tvm.target.Target) -> bool:
-    """Whether OpenCL kernels for `target` run with this package's runtime: on a phone it may be TVM's."""
+    """Whether OpenCL kernels for `target` run with this package's runtime; a phone may have TVM's."""
     return is_opencl(target) and not is_elsewhere(target) and not model_of(target)
 
 
 def _problem(kind: str) -> str:
-    """Why nothing runs on devices of a kind, empty if something may."""
-    _smartmem_opencl.load()  # where this package is on the path and not installed, TVM has not done that
+    """Return the reason why this machine cannot use devices of a kind, empty if it can."""
+    _smartmem_opencl.load()  # TVM loads it only if this package is installed, not if it is merely on the path
     if tvm.get_global_func(f"device_api.{kind}", allow_missing=True) is None:
         ours = _smartmem_opencl.problem() if kind == "opencl" else None
         return ours or f"This TVM has no {kind} device runtime; compile for 'cpu', or see `smartmem doctor`."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of TVM and arrays of numpy in the same memory, also of bfloat16, which numpy's interchange does not know."""
+"""Convert TVM tensors and numpy arrays without copies, also of bfloat16, which numpy's DLPack does not support."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _BFLOAT16, _BITS = "bfloat16", "uint16"
 
 
 def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
-    """The tensor's numbers, on a CPU; not a copy."""
+    """Return a tensor on a CPU as an array in the same memory."""
     if str(tensor.dtype) != _BFLOAT16:
         return np.from_dlpack(tensor)
     return np.from_dlpack(tensor._create_view(tensor.shape, _BITS)).view(ml_dtypes.bfloat16)
 
 
 def tensor_of(array: np.ndarray) -> tvm.runtime.Tensor:
-    """The array's numbers; not a copy."""
+    """Return an array as a tensor in the same memory."""
     if array.dtype != ml_dtypes.bfloat16:
         return tvm.runtime.from_dlpack(array)
     return tvm.runtime.from_dlpack(array.view(_BITS))._create_view(array.shape, _BFLOAT16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TextureTrial: a kernel is scheduled as it will be later: can it have its textures, and how fast is it then."""
+"""TextureTrial: schedule a kernel as later phases will, to see whether it can have its textures, and how fast it is."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class TextureTrial:
     Parameters
     ----------
     target : tvm.target.Target
-        A GPU with textures. Times are estimated where it names a device (`tables.targets`).
+        A GPU with textures. Times are estimated if it names a device (`tables.targets`).
     times : callable, optional
         Measured seconds of one launch of an unscheduled PrimFunc on `target`, None for those never measured
         (`tune.profile_store.ProfileStore.latency`).
     measure : callable, optional
-        Asked instead of `times`, for an unscheduled PrimFunc and a module of it scheduled, which it may launch
+        Replaces `times`: takes an unscheduled PrimFunc and a module with its scheduled form, which it may launch
         (`deploy.texture_times.TextureTimes`).
     """
 
     def __init__(self, target: tvm.target.Target, times: Times | None = None, measure: Measure | None = None):
         self.target, self.known = target, {}
         self.measured = measure or (lambda kernel, _: times(kernel) if times else None)
-        # Most of a kernel is what is done on chip: of no matter to anybody who does not run it.
+        # Most of a kernel is its work on chip, which matters only if the kernel runs.
         self.scheduling = nullcontext if measure else outlined
         self.device = named_device(target)
 
     def __call__(self, kernel: tirx.PrimFunc) -> PlacementTrial:
-        """Schedule a kernel as it will be scheduled later, and look."""
+        """Return the trial of a kernel, scheduled as it will be later."""
         key = tvm_ffi.structural_hash(kernel)
         for other, answer in self.known.setdefault(key, []):
             if tvm_ffi.structural_equal(kernel, other):

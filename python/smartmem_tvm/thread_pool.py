@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads for the parallel loops of kernels: those of the library ``threads.so`` in the place of TVM's pool.
+"""Threads for the parallel loops of kernels: the library ``threads.so`` replaces TVM's pool.
 
-TVM gives each worker a task of its own and waits, in a loop that gives the processor away each time, until all of them
-have done theirs. Where other processes run, a worker that the system has put to sleep holds up a loop of microseconds
-for a slice of time, milliseconds. In ours whoever is awake takes what nobody has begun, loops of a few microseconds are
-done by the calling thread alone, and who waits for long sleeps (``native/threads/pool.h``).
+TVM assigns one task to each worker, and waits for all of them in a loop that yields the processor. If other processes
+run, a worker that the system has descheduled delays a loop of microseconds by a time slice of milliseconds. In our
+pool, any running thread takes tasks that no other thread has begun, the calling thread alone runs loops of a few
+microseconds, and a thread that waits for long sleeps (``native/threads/pool.h``).
 
-Modules of TVM that are opened after the library call it. ``SMARTMEM_THREADS=tvm`` leaves them TVM's pool; so does an
-installation without the library. How many threads there are is TVM's setting in both cases (``TVM_NUM_THREADS``,
-``runtime.config_threadpool``); workers run on the cores on which the calling thread may.
+Modules of TVM that are opened after the library call it. With ``SMARTMEM_THREADS=tvm``, and in an installation without
+the library, they use TVM's pool. TVM's settings give the number of threads in both cases (``TVM_NUM_THREADS``,
+``runtime.config_threadpool``); workers run on the cores that the calling thread may use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-import tvm  # noqa: F401  (loads globally what the library leaves open)
+import tvm  # noqa: F401  (loads the symbols that the library leaves undefined, globally)
 
 from ._version import version_problem
 
@@ -27,13 +27,13 @@ _log = logging.getLogger(__name__)
 
 
 def library_path() -> Path:
-    """Return where the library is, or would be had it been built."""
+    """Return the path of the library, whether it was built or not."""
     return Path(__file__).resolve().parent / "lib" / "threads.so"
 
 
 @cache
 def use_own_threads() -> bool:
-    """Have modules that are opened from now on share their loops among our threads; whether they do."""
+    """Let modules that are opened later run their loops on our threads; return whether they do."""
     path = library_path()
     if os.environ.get("SMARTMEM_THREADS", "").lower() == "tvm" or version_problem() or not path.exists():
         return False

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread at a time imports and compiles models.
+"""A lock that lets one thread at a time import and compile models.
 
-TVM's Python keeps what it is building in variables of its classes and modules: the tag of a tensor expression
-(``tvm.te.tag_scope``, whose error is "nested op_tag"), the open `BlockBuilder`, tables of importers. What this package
-sets for the time of a compilation is global too: the limit of memory of `frontend.apart`, the switches of passes
-(`ir.strength_reduction`, `ir.check_maps`). So each verb that imports, compiles, tunes, saves or loads a model holds one
-lock, whoever calls it; a verb may call another one. Running a model does not take it: a server answers while another
-thread compiles.
+TVM's Python keeps state of its builders in variables of classes and modules: the tag of a tensor expression
+(``tvm.te.tag_scope``, whose error is "nested op_tag"), the open `BlockBuilder`, tables of importers. This package's
+settings for a compilation are global too: the memory limit of `frontend.apart`, the switches of passes
+(`ir.strength_reduction`, `ir.check_maps`). So each function that imports, compiles, tunes, saves or loads a model holds
+one reentrant lock. Running a model does not take it: a server answers while another thread compiles.
 
-To read a model, hand it over and compile it, which are three verbs, a thread needs no lock of its own: none of TVM's
-global state outlives a verb.
+A thread that reads, imports and compiles a model, with three calls, needs no further lock: none of TVM's global state
+outlives a call.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Made = TypeVar("Made")
 
 
 def one_at_a_time(verb: Callable[P, Made]) -> Callable[P, Made]:
-    """Make a verb wait until no other thread is in one of these."""
+    """Let a function wait until no other thread runs one of these functions."""
 
     @wraps(verb)
     def locked(*args: P.args, **kwargs: P.kwargs) -> Made:
@@ -38,7 +37,7 @@ def one_at_a_time(verb: Callable[P, Made]) -> Callable[P, Made]:
 
 
 def _forget() -> None:
-    """A fork has the lock as it was and, but for one, none of the threads: who holds it may not be there."""
+    """Replace the lock after a fork: the child has only one thread, so the thread that holds the lock may be gone."""
     global _lock
     _lock = threading.RLock()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are whole or not there, and that take the place of nothing else."""
+"""Write files atomically, and only over regular files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .errors import UserError
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Another name to write to, with the same ending; the file gets its own when all is written.
+    """Yield a temporary name with the same suffix to write to; the file gets its own name when it is complete.
 
     Raises
     ------
     UserError
-        If it cannot be written, or would take the place of something that is no file.
+        If the file cannot be written, or the path exists and is no regular file.
     """
     check_output(path)
-    file = path.resolve()  # a link stays one
+    file = path.resolve()  # the target of a link is replaced, not the link
     partial = file.with_name(f".{file.stem}.{uuid.uuid4().hex}{file.suffix}")
     try:
         yield partial
@@ -34,19 +34,19 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def check_output(path: Path, ending: str = "", source: Path | None = None) -> None:
-    """Find out before long work whether its result can be kept, and that nothing is lost by it.
+    """Check, before long work, that its result can be written without losing other data.
 
     Parameters
     ----------
     ending : str
-        Of the names of such files; empty for any.
+        Required suffix of the name; empty for any.
     source : Path, optional
-        What is read to make it.
+        The file from which the result is made.
 
     Raises
     ------
     UserError
-        If the file cannot be written, has another ending, is the source, or is no file, as a folder or a device.
+        If the file cannot be written, has another suffix, is the source, or is no regular file.
     """
     try:
         exists, folder = path.exists(), path.resolve().parent

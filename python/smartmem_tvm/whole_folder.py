@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that are whole or not there, and that take the place of nothing else."""
+"""Write folders atomically."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 @contextlib.contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A new folder beside another; it gets the other's name, and its place, when all is written.
+    """Yield a new folder beside another one; it replaces the other one when it is complete.
 
     Raises
     ------
     UserError
-        If it cannot be written.
+        If the folder cannot be written.
     """
     with writable(folder):
         partial = make_sibling(folder.resolve())
@@ -36,7 +36,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writable(folder: Path) -> Iterator[None]:
-    """Raise a `UserError` for what the system does not allow."""
+    """Turn errors of the system into a `UserError`."""
     try:
         yield
     except OSError as err:
@@ -46,16 +46,16 @@ def writable(folder: Path) -> Iterator[None]:
 
 
 def make_sibling(folder: Path) -> Path:
-    """A new hidden folder in the nearest folder above that exists: on the same disk, so that renaming is one step."""
+    """Create a hidden folder in the nearest existing parent, so on the same disk: renaming is then one step."""
     sibling = next(parent for parent in folder.parents if parent.exists()) / f".{folder.name}.{uuid.uuid4().hex}"
     sibling.mkdir()
     return sibling
 
 
 def _exchanged(folder: Path, new: Path) -> bool:
-    """Give two folders each other's names in one step, so that a process that is killed leaves one of both in place.
+    """Exchange the names of two folders in one step, so that a killed process leaves one of them in place.
 
-    Linux can, on most file systems.
+    Linux can do this on most file systems; return whether it was done.
     """
     exchange = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
     names = (os.fsencode(path) for path in (folder, new))
@@ -63,7 +63,7 @@ def _exchanged(folder: Path, new: Path) -> bool:
 
 
 def replace_folder(folder: Path, new: Path) -> None:
-    """Give a folder the name of another, which is there no more afterwards; whatever happens, one of both is."""
+    """Replace a folder by another one; at any time, one of both has the name."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not folder.exists():
         new.rename(folder)
