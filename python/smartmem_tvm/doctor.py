@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check this machine: report what works, what does not, and the command that mends it."""
+"""Check this machine: report working and faulty parts, and the commands that mend them."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _device(kind: str) -> Check:
 
 
 def _opencl_codegen() -> Check:
-    """Check OpenCL's code generator apart from its runtime: the TVM wheel has the first, but not the second."""
+    """Check OpenCL's code generator separately from its runtime: the TVM wheel has only the first."""
     import tvm
 
     if tvm.get_global_func("target.build.opencl", allow_missing=True) is None:

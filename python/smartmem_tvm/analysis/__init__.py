@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be read off kernels and graphs: nothing here changes a module."""
+"""Analyses of kernels and graphs; none of them changes a module."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an IRModule to something that runs: targets, building, exporting, measuring."""
+"""Turn an IRModule into a model that runs: build, export, load, run, measure."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fill a profile store: run the passes, measure the kernels they asked about, and repeat until nothing is missing."""
+"""Fill a profile store: run the passes, measure the kernels whose times they lack, and repeat until none is missing."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class TextureTimes:
             return self._keep(kernel, err)
 
     def ahead(self, run_passes: Callable[[Measure], object]) -> None:
-        """Measure in parallel the kernels that the passes ask about if every texture pays; others are measured later.
+        """Measure in parallel the kernels that the passes need if every texture pays; others are measured later.
 
         Parameters
         ----------

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels and graphs as data: read, compared, composed, re-indexed, written back; no opinion on them."""
+"""Kernels and graphs as data: read, compared, composed, re-indexed and written back, without any policy."""

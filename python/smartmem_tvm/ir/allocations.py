@@ -14,11 +14,11 @@ from .sizes import data_bytes
 
 ALLOC = ir.Op.get("relax.builtin.alloc_tensor")
 PART = "vm.builtin.smartmem_part"
-"""The function of this package's runtime for OpenCL that remembers where a tensor begins in its storage."""
+"""The function of this package's OpenCL runtime that records the offset of a tensor in its storage."""
 
 
 def part(tensor: relax.Var) -> ir.Call:
-    """The call of `PART` for a tensor that begins within its data."""
+    """Return the call of `PART` for a tensor with an offset in its data."""
     return relax.Call(relax.ExternFunc(PART), [tensor], ty_args=[tensor.ty])
 
 

@@ -170,4 +170,4 @@ def constant(array: np.ndarray, like: np.ndarray) -> ir.Constant:
 
 def as_constant(array: np.ndarray) -> ir.Constant:
     """Return a Relax constant of the dtype of `array`; without a dtype, TVM narrows 64 bits to 32."""
-    return relax.const(np.asarray(array, order="C"), str(array.dtype))  # unlike ascontiguousarray: a scalar stays one
+    return relax.const(np.asarray(array, order="C"), str(array.dtype))  # not ascontiguousarray: it makes scalars 1-D

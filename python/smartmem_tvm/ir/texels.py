@@ -28,7 +28,7 @@ def writes_texels(kernel: Kernel) -> bool:
 
 
 def read_singly(func: tirx.PrimFunc) -> frozenset[int]:
-    """Return the positions of those textures among the parameters of which some read uses one of four numbers only.
+    """Return the positions of those texture parameters of which some read uses only one of four numbers.
 
     Parameters
     ----------

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain solvers: dataclasses in, an assignment out; they know nothing of TVM."""
+"""Solvers that take dataclasses and return an assignment; they do not depend on TVM."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' tables as literal data; nothing here computes."""
+"""The papers' tables as literal data, without computation."""

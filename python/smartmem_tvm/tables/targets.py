@@ -160,7 +160,7 @@ _ROWS = (
         **_ADRENO,
         cores=6,  # estimate
         texture_l1_bytes=2 * _KIB,  # estimate: 1 KiB in Adreno 640 (Chips and Cheese, 2024)
-        l2_bytes=256 * _KIB,  # estimate: what drivers report for relatives
+        l2_bytes=256 * _KIB,  # estimate: drivers report this for related devices
         bandwidth=55e9,  # SmartMem 4.6
         l2_bandwidth=261e9,  # estimate: a line a cycle and core at 680 MHz
         texture_bandwidth=511e9,  # SmartMem 4.6
@@ -262,7 +262,7 @@ _ROWS = (
         registers=255,  # CUDA C++ programming guide, compute capability 9.0
         line_bytes=128,
         sector_bytes=32,  # Nsight Compute's documentation: sectors
-        # 256 KiB, of which 48 KiB are shared memory; pointer chasing gets slower between 208 and 224 KiB
+        # 256 KiB in all, with 48 KiB of shared memory; pointer chasing gets slower between 208 and 224 KiB
         buffer_l1_bytes=208 * _KIB,
         texture_l1_bytes=208 * _KIB,  # the same cache
         l2_bytes=50 * _KIB * _KIB,  # whitepaper; two parts, the near one with less latency

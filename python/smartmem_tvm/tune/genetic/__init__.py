@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A genetic search over discrete parameters under constraints; knows nothing of what the parameters mean."""
+"""A genetic search over discrete parameters under constraints, independent of the parameters' meaning."""
 
 from .genes import AtMost, Constraint, Divides, Gene, Genome, Requires, Value, category, divisors, integer
 from .search import Failure, GeneticSearch, Settings

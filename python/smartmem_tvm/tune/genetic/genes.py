@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a genome is made of: genes with finitely many values, and constraints between them.
+"""Genomes, genes with finitely many values, and constraints between genes.
 
-``Divides(56, ("rows", "inner"))`` says rows x inner x rest = 56, ``AtMost(16, ("rows", "inner"))`` that rows x inner
-values fit in 16 registers.
+``Divides(56, ("rows", "inner"))`` means rows x inner x rest = 56, and ``AtMost(16, ("rows", "inner"))`` means that rows
+x inner values fit in 16 registers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Value = int | str | bool
 
 
 class Genome(Mapping[str, Value]):
-    """Values by the names of genes; immutable, so that it can be a key.
+    """Values by the names of genes; immutable, so that a genome can be a key.
 
     Parameters
     ----------
@@ -56,14 +56,14 @@ class Gene:
     ----------
     name : str
     options : tuple of int, str or bool
-        Its values, each once.
+        Its distinct values.
     ordered : bool
-        The values are numbers of which neighbours behave alike; otherwise each is as far from all others.
+        Whether the values are numbers whose neighbours behave alike; otherwise all values are equally far apart.
 
     Raises
     ------
     ValueError
-        If there are no options, or one twice.
+        If there are no options, or one is repeated.
     """
 
     name: str
@@ -75,24 +75,24 @@ class Gene:
             raise ValueError(f"gene {self.name} needs options, each once, and has {self.options}.")
 
     def distance(self, one: Value, other: Value) -> float:
-        """How different two values are: by their ratio where they are ordered, and need be no options of this gene."""
+        """Return the distance of two values, by their ratio if ordered; the values need not be options of this gene."""
         if not self.ordered:
             return float(one != other)
         return abs(math.log2((1 + one) / (1 + other)))
 
 
 def integer(name: str, options) -> Gene:
-    """A gene whose values are numbers, none of them negative; kept in growing order."""
+    """Return a gene whose values are numbers of at least 0, in ascending order."""
     return Gene(name, tuple(sorted(set(options))), True)
 
 
 def category(name: str, options) -> Gene:
-    """A gene whose values have no order."""
+    """Return a gene whose values have no order."""
     return Gene(name, tuple(options), False)
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """All divisors of a positive number, in growing order."""
+    """Return all divisors of a positive number, in ascending order."""
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return tuple(sorted({*small, *(number // n for n in small)}))
 
@@ -103,18 +103,18 @@ class Constraint(Protocol):
     Attributes
     ----------
     names : tuple of str
-        The genes that it is about.
+        The genes of the condition.
     """
 
     names: tuple[str, ...]
 
     def allows(self, values: Mapping[str, Value]) -> bool:
-        """Whether the condition can still hold when only some genes have values; with all of them, whether it does."""
+        """Whether the condition holds, or, if some genes have no value yet, may still hold."""
 
 
 @dataclass(frozen=True)
 class Divides:
-    """The product of some genes divides an extent: what is left of it is the size of the outermost loop."""
+    """The product of some genes divides an extent; the quotient is the size of the outermost loop."""
 
     extent: int
     names: tuple[str, ...]
@@ -150,7 +150,7 @@ class Requires:
     test: Callable[..., bool]
 
     def allows(self, values: Mapping[str, Value]) -> bool:
-        """What the test says, once all its genes have values."""
+        """Return the result of the test if all its genes have values, else True."""
         if any(name not in values for name in self.names):
             return True
         return bool(self.test(*(values[name] for name in self.names)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search: asked for genomes to try, told how long each took.
+"""The genetic search: `ask` returns genomes to try, and `tell` takes the time of each.
 
     search = GeneticSearch(space, seed=1, seeds=[default])
     while genomes := search.ask(16):
@@ -7,9 +7,9 @@
             search.tell(genome, seconds_of(genome))
     genome, seconds = search.best
 
-The population is the fastest genomes since the last restart, so the best ones always stay in it. A child has two
-parents, each the winner of a tournament, or one that is only mutated. When nothing better was found for a while, the
-search starts again from genomes drawn at random, and what the generations before knew is left to cross with.
+The population consists of the fastest genomes since the last restart, so the best ones always stay in it. A child has
+two parents, each the winner of a tournament, or one parent that is mutated. If no better genome is found for a while,
+the search restarts from genomes drawn at random, and the best genomes of earlier populations remain for crossover.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .genes import Genome, Value
 from .space import Space
 
 Surrogate = Callable[[Sequence[Genome]], Sequence[float]]
-_ATTEMPTS = 20  # to breed a genome that was not asked yet, before the space is gone through in order
+_ATTEMPTS = 20  # attempts to breed a new genome, before the space is enumerated in order
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no time for a genome.
+    """The reason why a genome has no time.
 
     Attributes
     ----------
     reason : str
     candidate : bool
-        The genome is to blame and will not be asked again; otherwise the machine is, and it may be.
+        Whether the genome is at fault, and will not be tried again; otherwise the machine is, and it may be.
     """
 
     reason: str
@@ -43,28 +43,28 @@ class Failure:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a search; the numbers suit budgets of some dozens to some thousands of trials.
+    """Settings of a search; the defaults suit budgets of some dozens to some thousands of trials.
 
     Attributes
     ----------
     population : int
-        Genomes that may become parents.
+        Number of genomes that may become parents.
     first : int
         Genomes drawn at random at the beginning, and after a restart.
     tournament : int
-        Genomes of which the fastest becomes a parent.
+        Size of a tournament, whose fastest genome becomes a parent.
     crossing, guest : float
-        Chances that a child has two parents, and that the second is a guest.
+        Probabilities that a child has two parents, and that the second is a guest.
     mutation : float
-        Chance that a gene of a child changes beyond the one that always does.
+        Probability that a gene of a child changes, besides the one that always does.
     pure : float
-        Chance that a child of two parents is not mutated.
+        Probability that a child of two parents is not mutated.
     patience : int
-        Trials without a better one after which the search restarts.
+        Trials without improvement after which the search restarts.
     brood : int
-        Children among which a surrogate picks one.
+        Number of children among which a surrogate picks one.
     doubt : float
-        Share of the children that the surrogate has no say in.
+        Share of the children that are chosen without the surrogate.
     """
 
     population: int = 12
@@ -86,14 +86,15 @@ class GeneticSearch:
     ----------
     space : Space
     seed : int
-        The same space, seed and answers give the same questions.
+        Random seed; the same space, seed and times give the same genomes.
     seeds : iterable of mapping
-        What is asked first, for instance what a model would choose; repaired to the space.
+        Genomes to try first, for instance the choice of a model; they are repaired to the space.
     guests : iterable of mapping
-        Genomes of other kernels of the family, asked after the seeds once repaired, and crossed with as they are.
+        Genomes of other kernels of the family. Their repaired forms are tried after the seeds, and the originals take
+        part in crossover.
     surrogate : callable, optional
-        Estimated costs of genomes, lower for better ones; it ranks a larger brood before any of it is asked. Whoever
-        brings it also trains it.
+        Genomes -> estimated costs, lower for better ones. It ranks a larger brood before any of it is tried. The caller
+        trains it.
     settings : Settings, optional
 
     Raises
@@ -116,7 +117,7 @@ class GeneticSearch:
         self._rng = np.random.default_rng(seed)
         self._guests: list[Mapping[str, Value]] = list(guests)
         self._asked: set[Genome] = set()
-        self._rest = space.all()  # what was not gone through in order yet
+        self._rest = space.all()  # the rest of the enumeration in order
         self._times: dict[Genome, float] = {}
         self._population: list[Genome] = []
         self._since_better = 0
@@ -135,13 +136,13 @@ class GeneticSearch:
 
     @property
     def trials(self) -> int:
-        """Genomes asked."""
+        """Number of genomes returned by `ask`, or known from before."""
         return len(self._asked)
 
     def ask(self, count: int) -> list[Genome]:
-        """Up to `count` genomes to try, none of them asked before.
+        """Return `count` new genomes to try.
 
-        Fewer, and `exhausted` is set, if the whole space has been asked.
+        There are fewer, and `exhausted` is set, if no new genome is left in the space.
         """
         found: list[Genome] = []
         while len(found) < count and (genome := self._planned()) is not None:
@@ -156,17 +157,17 @@ class GeneticSearch:
         return found
 
     def tell(self, genome: Genome, outcome: float | Failure) -> None:
-        """Say what came of a genome that was asked.
+        """Report the outcome of a genome that `ask` returned.
 
         Parameters
         ----------
         outcome : float or Failure
-            Seconds, a finite positive number.
+            Seconds, a finite positive number, or a failure.
 
         Raises
         ------
         ValueError
-            If the genome was not asked, or the time is none.
+            If `ask` did not return the genome, or the time is no finite positive number.
         """
         if genome not in self._asked:
             raise ValueError(f"{genome} was not asked for.")
@@ -184,7 +185,7 @@ class GeneticSearch:
         self._note(better=False)
 
     def know(self, genome: Genome, outcome: float | Failure) -> None:
-        """Say what is known of a genome from before: it will not be asked. Genomes of other spaces are passed over."""
+        """Report an earlier outcome, so that the genome is not tried again; genomes of other spaces are ignored."""
         if self.space.holds(genome) and genome not in self._asked:
             self._asked.add(genome)
             self.tell(genome, outcome)
@@ -212,10 +213,10 @@ class GeneticSearch:
         self._since_better = 0
         self.restarts += 1
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- new genomes -------------------------------------------------------------------------------------------------
 
     def _planned(self) -> Genome | None:
-        """The next seed, or one of those drawn at the beginning of a population."""
+        """Return the next seed, or a random genome at the beginning of a population, else None."""
         while self._waiting:
             genome = self._waiting.pop(0)
             if genome not in self._asked:
@@ -230,7 +231,7 @@ class GeneticSearch:
         return genome
 
     def _picked(self, count: int) -> list[Genome]:
-        """The most promising of a larger brood."""
+        """Return the best children of a larger brood, by the surrogate."""
         brood: dict[Genome, None] = {}
         for _ in range(count * self.settings.brood):
             child = self._bred()
@@ -248,7 +249,7 @@ class GeneticSearch:
         return self._new(self._bred)
 
     def _new(self, make: Callable[[], Genome]) -> Genome | None:
-        """A genome not asked before, made if that succeeds soon, else the next one of the space; None: all were."""
+        """Return a new genome from `make`, or after some attempts the next new one of the space, else None."""
         for _ in range(_ATTEMPTS):
             genome = make()
             if genome not in self._asked:
@@ -268,6 +269,6 @@ class GeneticSearch:
         return child if rng.random() < settings.pure else self.space.mutate(child, rng, settings.mutation)
 
     def _winner(self) -> Genome:
-        """The fastest of some of the population, which is kept in order."""
+        """Return the winner of a tournament; the population is sorted by time."""
         places = self._rng.integers(len(self._population), size=self.settings.tournament)
         return self._population[int(places.min())]

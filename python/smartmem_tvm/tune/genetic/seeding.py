@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found for similar kernels, as a start for a new one."""
+"""Starting points for a new kernel: the best genomes of similar kernels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .space import Space
 
 @dataclass(frozen=True)
 class Known:
-    """The best that is known of a kernel.
+    """The best known genome of a kernel.
 
     Attributes
     ----------
     family : str
     facts : mapping of str to int
-        As those of its `Space`.
+        The facts of its `Space`.
     genome : Genome
     """
 
@@ -29,9 +29,10 @@ class Known:
 
 
 def nearest(space: Space, known: Iterable[Known], count: int) -> list[Genome]:
-    """Genomes of the `count` kernels of the family that are most similar, the nearest first, each genome once.
+    """Return the `count` distinct genomes of the most similar kernels of the family, the nearest first.
 
-    Kernels differ by the ratios of their sizes. Where several have one genome, the nearest of them counts.
+    The distance of kernels is that of their sizes, by ratios. If several kernels have the same genome, the nearest of
+    them counts.
     """
     relatives = [each for each in known if each.family == space.family]
     relatives.sort(key=lambda each: (_distance(space.facts, each.facts), sorted(each.facts.items())))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search space: genes, constraints, and the ways to a genome that satisfies them all."""
+"""A search space: genes, constraints, and methods that construct genomes satisfying all constraints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from .genes import Constraint, Gene, Genome, Value
 
-_STEP = 0.5  # chance that a mutated number goes one option further
+_STEP = 0.5  # probability that a mutated number moves one option further
 
 
 class EmptySpace(ValueError):
@@ -30,7 +30,7 @@ class Space:
     family : str
         Kernels of one family have genes of the same names, and can exchange values.
     facts : mapping of str to int
-        Sizes of the kernel: what tells it from others of its family.
+        Sizes of the kernel, by which it differs from others of its family.
     """
 
     genes: tuple[Gene, ...]
@@ -44,31 +44,31 @@ class Space:
         return known and all(constraint.allows(genome) for constraint in self.constraints)
 
     def all(self) -> Iterator[Genome]:
-        """Every genome once, in a fixed order."""
+        """Yield every genome once, in a fixed order."""
         return self._complete({}, lambda gene: gene.options)
 
     def size(self, limit: int) -> int:
-        """How many genomes there are, counted up to `limit`."""
+        """Count the genomes, up to `limit`."""
         return sum(1 for _ in islice(self.all(), limit))
 
     def random(self, rng: np.random.Generator) -> Genome:
-        """A genome drawn gene by gene, each value as likely as any other that still leads to one.
+        """Return a random genome, drawn gene by gene, with equal probability for all values that can be completed.
 
         Raises
         ------
         EmptySpace
-            If there is none.
+            If the space has no genome.
         """
         return self._first(lambda gene: [gene.options[i] for i in rng.permutation(len(gene.options))])
 
     def repair(self, wish: Mapping[str, Value], rng: np.random.Generator) -> Genome:
-        """The genome that is found nearest to a wish, gene by gene in their order.
+        """Return a genome near a wish, chosen gene by gene in their order.
 
         Parameters
         ----------
         wish : mapping
-            Values that need not be options here, for instance those of a kernel of the family with other extents. A
-            gene without a wish gets any value.
+            Values, which need not be options here: they may be of a kernel of the family with other extents. A gene
+            without a wish gets a random value.
         """
 
         def nearest_first(gene: Gene) -> list[Value]:
@@ -80,10 +80,10 @@ class Space:
         return self._first(nearest_first)
 
     def mutate(self, genome: Mapping[str, Value], rng: np.random.Generator, rate: float) -> Genome:
-        """A genome near another one: at least one gene changes, each of the others with probability `rate`.
+        """Return a genome near another one: one gene always changes, and each other gene with probability `rate`.
 
-        A number moves along its options, seldom far; a category changes to any other value. Repairing may change more
-        genes, or take a change back.
+        A number moves along its options, seldom far; a category changes to any other value. The repair may change more
+        genes, or undo a change.
         """
         names = [gene.name for gene in self.genes if len(gene.options) > 1]
         if not names:
@@ -94,7 +94,7 @@ class Space:
         return self._with_first(changed).repair(wish, rng)
 
     def cross(self, one: Mapping[str, Value], other: Mapping[str, Value], rng: np.random.Generator) -> Genome:
-        """A genome whose genes come from two parents of the family, each from either, repaired to the constraints."""
+        """Return a crossover of two parents of the family, each gene from either, repaired to the constraints."""
         wish: dict[str, Value] = {}
         for gene in self.genes:
             pair = (one, other) if rng.random() < 0.5 else (other, one)
@@ -103,7 +103,7 @@ class Space:
                 wish[gene.name] = value
         return self.repair(wish, rng)
 
-    # -- how genomes are completed -----------------------------------------------------------------------------------
+    # -- completion of genomes ---------------------------------------------------------------------------------------
 
     @cached_property
     def _by_name(self) -> dict[str, Gene]:
@@ -114,7 +114,7 @@ class Space:
         return {gene.name: [c for c in self.constraints if gene.name in c.names] for gene in self.genes}
 
     def _with_first(self, names: Iterable[str]) -> Space:
-        """The same space with some genes first: they get their wish, the others give way."""
+        """Return the same space with some genes first, whose wishes then take precedence."""
         chosen = set(names)
         order = sorted(self.genes, key=lambda gene: gene.name not in chosen)
         return Space(tuple(order), self.constraints, self.family, self.facts)
@@ -128,7 +128,7 @@ class Space:
         return found
 
     def _complete(self, values: dict[str, Value], order: Callable[[Gene], Sequence[Value]]) -> Iterator[Genome]:
-        """Every genome that continues `values`, values of each gene in the order given."""
+        """Yield every genome that extends `values`, with the values of each gene in the given order."""
         if len(values) == len(self.genes):
             yield Genome({name: values[name] for name in sorted(values)})
             return
