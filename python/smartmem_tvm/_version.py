@@ -36,7 +36,7 @@ EXTRAS = {
     "models": ("torch", "timm", "transformers", "diffusers", "ultralytics", "conformer", "onnxscript"),
     "docs": ("sphinx", "myst-parser", "numpydoc", "furo"),
 }
-"""Extra -> distributions that only some uses need: tuning; running on another machine; pictures; the exact planner of
+"""Extra -> distributions that only some uses need: tuning; running on another machine; plots; the exact planner of
 layouts; programs of torch; an OpenCL driver for the CPU; a linker for machines without a C++ compiler; other systems
 for `bench`; exporting models; the site of `make docs`."""
 

@@ -283,7 +283,7 @@ class FusionTrial:
 
     @property
     def parts(self) -> tuple[tirx.PrimFunc, ...]:
-        """The unfused kernels as loop programs."""
+        """The separate kernels as loop programs."""
         return tuple(map(emit, self.apart))
 
     def exceeds(self) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The algebraic laws of a kernel, determined from its loop program (DNNFusion 4.1: extended computational graph).
 
-`tables.properties` has the laws of named operators. The form of a kernel's value alone selects the row: ``x + y`` over
+`tables.properties` has the laws of named operators. Only the form of a kernel's value selects the row: ``x + y`` over
 two loads is an addition under any name, and a sum of products is a matmul. A kernel of any other form has no laws here.
 """
 

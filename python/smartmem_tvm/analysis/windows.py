@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of a convolution's window that lie inside the picture, for each result."""
+"""The places of a convolution's window that lie inside the input, for each result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WindowAxis:
     Attributes
     ----------
     size, results : int
-        Number of pixels of the picture, and of results.
+        Number of pixels of the input, and of results.
     window, stride, dilation : int
     before, after : int
         Padding in pixels.
@@ -51,13 +51,13 @@ class WindowAxis:
         return before, self.after - (self.window - self.places.stop) * self.dilation
 
     def seen(self, result: int) -> range:
-        """Return the places of the window that are inside the picture for one result."""
+        """Return the places of the window that are inside the input for one result."""
         start = result * self.stride - self.before
         first = max(0, -(start // self.dilation))
         return range(first, max(first, min(self.window, -(-(self.size - start) // self.dilation))))
 
     def groups(self) -> list[tuple[range, range]]:
-        """Return ranges of neighbouring results with the same places inside the picture, and those places."""
+        """Return ranges of neighbouring results with the same places inside the input, and those places."""
         found: list[tuple[range, range]] = []
         for result in range(self.results):
             places = self.seen(result)

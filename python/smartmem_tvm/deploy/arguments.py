@@ -221,7 +221,7 @@ def foreign(value: object, device: tvm.runtime.Device) -> tvm.runtime.Tensor | N
         if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
             return None
         if getattr(value, "requires_grad", False):
-            return None  # torch exports no tensor that requires a gradient
+            return None  # it requires a gradient, which the model does not compute
         try:
             if hasattr(value, "is_neg") and value.is_neg():
                 value = value.resolve_neg()  # DLPack cannot express torch's negative bit, on views of complex numbers

@@ -27,7 +27,7 @@ _CPU = tvm.cpu()
 
 
 class DirectCall:
-    """A function of a virtual machine.
+    """A direct call of a function of a virtual machine.
 
     Parameters
     ----------

@@ -4,8 +4,8 @@
 One mechanism serves layout elimination and fusion. A pointwise producer is a value per index, so a consumer's load
 ``t[f(i)]`` becomes that value at ``f(i)``: the consumer *reads through the map*. A reduction cannot be substituted. It
 is put in front of the consumer and *re-indexed*: if the consumer reads it once per element through the map ``g``, the
-reduction runs over the consumer's own index space and computes element ``g(o)`` where the consumer needs it. This is
-the paper's "the producer writes through the inverse map", without inverting anything.
+reduction runs over the consumer's own index space and computes element ``g(o)`` where the consumer needs it. This has
+the effect of "the producer writes through the inverse map", without inverting anything.
 """
 
 from __future__ import annotations
@@ -369,7 +369,7 @@ def split_outputs(kernel: Kernel) -> list[Kernel]:
 
 
 def output_of(kernel: Kernel, number: int) -> Kernel:
-    """The kernel of one of the outputs, as `split_outputs` would make it."""
+    """Return the kernel of one of the outputs, as in the result of `split_outputs`."""
     if any(len(stage.outputs) > 1 for stage in kernel.stages):
         raise Opaque("one block writes several outputs")
     return tidy(simplify(_drop_dead(Kernel(kernel.inputs, (kernel.outputs[number],), kernel.stages))))

@@ -14,7 +14,7 @@ _KINDS = (ir.TensorLoad, ir.Call)
 
 
 def guarded_loads(expr, guards: tuple) -> Iterator[tuple]:
-    """The loads in an expression with the conditions under which they happen, in the order of evaluation."""
+    """Yield (load, conditions) for each load in an expression, in the order of evaluation."""
     for node in collect_outside(expr, _KINDS, skip=_KINDS):
         if is_if_then_else(node):
             condition, yes, no = node.args[:]

@@ -45,7 +45,7 @@ class ImageAccess:
     place : tuple
         Coordinates of the texel.
     numbers : tvm.ir.Expr or None
-        Of a write, the value; of a read, which of the four numbers is used, None for all of them.
+        The value of a write; for a read, which of the four numbers is used, None for all of them.
     blocks : tuple of Block
         The blocks around the access, the outermost first.
     newest : Block

@@ -46,7 +46,7 @@ class Movement:
 
 
 def readable(expr) -> str:
-    """An index expression without dtype prefixes and ``v_`` names."""
+    """Return the text of an index expression without dtype prefixes and ``v_`` in names."""
     text = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(expr))
     return re.sub(r"\bT\.|\bv_", "", text)
 

@@ -75,7 +75,7 @@ def _has_conditions(body: tirx.Stmt) -> bool:
 
 
 def _places(block: s_tir.SBlock, source: tirx.Var) -> list[list]:
-    """The indices of the loads of a tensor, each once."""
+    """Return the distinct indices of the loads of a tensor."""
     found: list[list] = []
     for load in loads(block.body):
         same = any(tvm_ffi.structural_equal(list(load.indices), each) for each in found)

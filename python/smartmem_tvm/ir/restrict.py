@@ -71,7 +71,7 @@ class Cut:
         return sum(prod(stage.extents.values()) for stage in self.kernel.stages if stage not in self.axes)
 
     def part(self, begin: int, extent: int) -> Kernel:
-        """The kernel for ``result[begin : begin + extent]`` along the dimension."""
+        """Return the kernel for ``result[begin : begin + extent]`` along the dimension."""
         cut = {**self.sliced, **{stage.outputs[0]: self._dim_written(stage) for stage in self.axes}}
         new = {buffer: _shorter(buffer, dim, extent) for buffer, dim in cut.items()}
         stages = tuple(self._stage(stage, cut, new, begin, extent) for stage in self.kernel.stages)

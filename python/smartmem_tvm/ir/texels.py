@@ -18,7 +18,7 @@ def is_texture(buffer) -> bool:
 
 
 def texture_loads(root) -> list:
-    """Every load from a texture."""
+    """Return every load from a texture."""
     return [load for load in loads(root) if is_texture(load.source)]
 
 

@@ -67,10 +67,10 @@ def contains(root, kind: Kind, where: Callable[[object], bool] | None = None) ->
 
 
 def loads(root) -> list:
-    """Every load."""
+    """Return every load."""
     return collect(root, ir.TensorLoad)
 
 
 def stores(root) -> list:
-    """Every store."""
+    """Return every store."""
     return collect(root, tirx.BufferStore)

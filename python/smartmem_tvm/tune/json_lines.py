@@ -63,7 +63,7 @@ def read(path: Path) -> tuple[list[dict], list[Damage]]:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file with their line ends; a line longer than `MOST_BYTES` is cut."""
+    """Yield the lines of a file with their line ends; of a line longer than `MOST_BYTES`, only a mark and the end."""
     with path.open("rb") as file:
         while line := file.readline(MOST_BYTES):
             end = line

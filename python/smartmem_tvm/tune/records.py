@@ -207,19 +207,19 @@ class Records(ms.database.PyDatabase):
         return self._by_workload.get(key, [])
 
     def get_top_k(self, workload: ms.database.Workload, top_k: int) -> list[ms.database.TuningRecord]:
-        """The fastest records of a kernel."""
+        """Return the fastest records of a kernel."""
         return self._memory.get_top_k(workload, top_k)
 
     def query_tuning_record(self, mod: tvm.IRModule, target: Target, workload_name: str):
-        """The fastest record of a kernel."""
+        """Return the fastest record of a kernel."""
         return self._memory.query_tuning_record(mod, target, workload_name)
 
     def query_schedule(self, mod: tvm.IRModule, target: Target, workload_name: str):
-        """The schedule of the fastest record of a kernel."""
+        """Return the schedule of the fastest record of a kernel."""
         return self._memory.query_schedule(mod, target, workload_name)
 
     def query_ir_module(self, mod: tvm.IRModule, target: Target, workload_name: str):
-        """The module of the fastest record of a kernel."""
+        """Return the module of the fastest record of a kernel."""
         return self._memory.query_ir_module(mod, target, workload_name)
 
     def __len__(self) -> int:
