@@ -78,7 +78,7 @@ def accesses_to_booleans(root) -> list:
 
 
 def scattered_bytes(root, loop: tirx.For, places: Places) -> list:
-    """Return the loads of bytes whose lanes are no aligned vector in a buffer; in OpenCL, TVM makes one number of them."""
+    """Return the loads of bytes whose lanes are no aligned vector in a buffer: in OpenCL, TVM loads one number."""
     found = [
         load
         for load in loads(root)
