@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a chain of small stages takes in one launch on a GPU, and along which axes its work falls into parts."""
+"""Cost model of chains of small stages in one launch on a GPU, and the axes along which their work is independent."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from ..ir.chain import elements, places, points, reads, terms
 from ..ir.kernel import Stage, shape_of
 from ..ir.sizes import number_bytes
 
-# Cycles, from NVIDIA's A100 and H100 as published microbenchmarks have them (Luo et al., 2024): a load from the second
-# level takes 200 to 270, a barrier of a group 20 to 40, one from shared memory or the first level 30.
-_START = 300  # of a stage: the first load of what it reads, and its barrier
-_TERM = 12  # of a thread for each term of a sum: two loads, of which several are under way at once
-_BYTES_PER_CYCLE = 32  # that one processor reads from the second level
-_THREADS = 1024  # that work at once on one processor
+# Latencies in cycles on NVIDIA's A100 and H100, from published microbenchmarks (Luo et al., 2024): a load from the
+# second-level cache takes 200 to 270, a barrier of a thread block 20 to 40, a load from shared memory or from the
+# first-level cache 30.
+_START = 300  # cycles of a stage for its first load and its barrier
+_TERM = 12  # cycles of a thread for each term of a sum: two loads, several of which are in flight at once
+_BYTES_PER_CYCLE = 32  # bytes that one processor reads from the second-level cache in a cycle
+_THREADS = 1024  # threads that run at once on one processor
 OWN_POINTS = 32
-"""Elements of a stage that one thread computes by itself, and numbers that it keeps of a buffer, at most."""
-_OWN_TERMS = 64  # terms of them
-_MOST_SHARES = 16  # threads that share a sum
-_GROUP = 256  # threads that parts are put together for
+"""Most elements of a stage that one thread computes alone, and most numbers that it keeps of a buffer."""
+_OWN_TERMS = 64  # most terms of these elements
+_MOST_SHARES = 16  # most threads that share a sum
+_GROUP = 256  # threads of a thread block, up to which parts are combined
 SLACK = 256
 """Bytes of shared memory that alignment may take."""
 LANES = 32
-"""Parts that a processor does at once: of fewer there is no use in cutting a chain."""
+"""Parts that a processor runs at once; with fewer parts, splitting a chain does not pay."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """What decides whether a chain is worth it.
+    """The figures of a device that decide whether a chain pays.
 
     Attributes
     ----------
     launch : float
         Cycles that one more kernel costs.
     processors : int
-        Units that run groups of threads.
+        Units that run thread blocks.
     shared_bytes : int
-        Memory that the threads of a group share.
+        Shared memory of a thread block, in bytes.
     group : int
-        Threads of a group, at most.
+        Most threads of a thread block.
     """
 
     launch: float = 5000.0
@@ -53,13 +54,13 @@ class Device:
 
     @classmethod
     def of(cls, limits) -> Device:
-        """That of a target with these `target.Limits`."""
+        """Return the figures of a target with these `target.Limits`."""
         return cls(limits.launch_cycles, limits.processors, limits.shared_bytes, limits.work_group)
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """One read of a stage: its buffer, and for each dimension the iterator that is its place, None for other places."""
+    """A load of a stage: its buffer, and for each dimension the iterator that is its index, None for other indices."""
 
     buffer: object
     shape: tuple[int, ...]
@@ -68,21 +69,21 @@ class Load:
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """What is looked at of a stage while chains are put together.
+    """The facts about a stage that the search for chains uses.
 
     Attributes
     ----------
     written : object
         The buffer that it writes.
     shape : tuple of int
-        Of that buffer.
+        Shape of that buffer.
     along : tuple
-        For each dimension of it the iterator that walks there.
+        For each dimension of that buffer, the iterator that walks along it.
     loads : tuple of Load
     points, terms : int
-        Elements, and the terms of each.
+        Number of elements, and of terms of each.
     bytes : int
-        That it reads, each once.
+        Distinct bytes that it reads.
     """
 
     written: object
@@ -95,7 +96,7 @@ class Sketch:
 
 
 def sketch(stage: Stage) -> Sketch | None:
-    """A stage as chains see it, None for one that no chain takes."""
+    """Return the sketch of a stage, None for a stage that no chain accepts."""
     along = places(stage)
     if along is None or len(stage.outputs) != 1:
         return None
@@ -113,21 +114,21 @@ def sketch(stage: Stage) -> Sketch | None:
 
 
 class Axes:
-    """The axes along which no part of some stages reads what another part has made.
+    """The axes along which the parts of some stages are independent: no part reads another part's results.
 
-    Dimensions of buffers are in one class if stages walk along them together. A class is an axis if each buffer that
-    is written has one dimension in it, and all reads of them stay at the same place of it.
+    Dimensions of buffers are in one class if stages walk along them together. A class is an axis if each written buffer
+    has one dimension in it, and all loads from these buffers stay at the same index along it.
     """
 
     def __init__(self):
         self._parent: dict = {}
         self._buffers: dict = {}  # root -> the buffers with a dimension in its class
         self._bad: set = set()
-        self._shapes: dict = {}  # what is written -> its shape
+        self._shapes: dict = {}  # written buffer -> its shape
         self.alive: list | None = None  # a dimension of each axis; None before the first stage
 
     def having(self, sketches: Sequence[Sketch]) -> Axes:
-        """These axes after more stages, in order."""
+        """Return the axes after more stages, in order."""
         new = Axes()
         new._parent, new._buffers, new._bad = dict(self._parent), dict(self._buffers), set(self._bad)
         new._shapes, new.alive = dict(self._shapes), self.alive if self.alive is None else list(self.alive)
@@ -139,11 +140,11 @@ class Axes:
 
     @property
     def parts(self) -> int:
-        """Parts that the stages fall into; 1 if there is no axis."""
+        """Number of independent parts of the stages; 1 if there is no axis."""
         return prod(self._shapes[buffer][dim] for buffer, dim in self.alive or ())
 
     def dims(self) -> dict[object, tuple[int, ...]]:
-        """For each buffer that is written the dimension of each axis."""
+        """Return written buffer -> its dimension along each axis."""
         roots = [self._root(each) for each in self.alive or ()]
         found = {}
         for buffer, shape in self._shapes.items():
@@ -168,7 +169,7 @@ class Axes:
         self._buffers[other] = mine | theirs
 
     def _link(self, each: Sketch) -> None:
-        """Put together what the stage walks along together."""
+        """Join the dimensions that the stage walks along together."""
         walked = {var: (each.written, dim) for dim, var in enumerate(each.along) if var is not None}
         known = each.written in self._shapes
         self._shapes[each.written] = each.shape
@@ -187,11 +188,11 @@ class Axes:
                     self._join((load.buffer, dim), walked[var])
 
     def _keep(self, each: Sketch) -> None:
-        """Leave the axes that the stage has, too."""
+        """Keep only the axes that the stage has too."""
         walked = {var: (each.written, dim) for dim, var in enumerate(each.along) if var is not None}
         if self.alive is None:
             self.alive = list(walked.values())
-        # A stage that writes at one place of an axis has no place in it for the other parts.
+        # A stage that writes at a single index of an axis has no work for the other parts.
         mine = {self._root(node) for node in walked.values()}
         roots = [self._root(node) for node in self.alive]
         once = [root in mine and root not in self._bad and roots.count(root) == 1 for root in roots]
@@ -199,17 +200,17 @@ class Axes:
 
 
 def groups_of(parts: int, device: Device) -> int:
-    """Groups of threads that so many parts are spread over."""
+    """Return the number of thread blocks for a number of parts."""
     return max(1, min(device.processors, parts // LANES))
 
 
 def cycles(sketches: Sequence[Sketch], groups: int) -> float:
-    """What a chain takes, without its launch, on so many processors."""
+    """Return the cycles of a chain on a number of processors, without its launch."""
     return sum(_stage(each, groups) for each in sketches)
 
 
 def alone(sketches: Sequence[Sketch], launches: int, device: Device) -> float:
-    """What the stages of a kernel take in launches of their own that all of the device works on."""
+    """Return the cycles of a kernel's stages in separate launches that use the whole device."""
     return launches * device.launch + sum(_stage(each, device.processors) for each in sketches)
 
 
@@ -220,20 +221,20 @@ def _stage(each: Sketch, groups: int) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """Who does what of a chain.
+    """The distribution of a chain's work.
 
     Attributes
     ----------
     axes : dict
-        Buffer -> its dimensions along which parts follow each other; empty if there are none.
+        Buffer -> its dimensions along which the parts lie; empty if there are none.
     parts : int
-        Parts of the chain that read nothing of each other.
+        Number of independent parts of the chain.
     threads, together : int
-        Of a group, and parts that it does.
+        Threads of a thread block, and parts that it computes.
     private : bool
-        A part is done by one thread, and what it keeps lies in registers.
+        Whether one thread computes a part, and keeps its buffers in registers.
     shared_bytes : int
-        That the threads of a group share, without room for parts of sums.
+        Shared memory of a thread block, without that for partial sums.
     """
 
     axes: dict
@@ -245,7 +246,7 @@ class Plan:
 
 
 def plan_of(sketches: Sequence[Sketch], own: Sequence, device: Device) -> Plan:
-    """How a chain of these stages is spread, which may take more memory than there is (`Plan.shared_bytes`)."""
+    """Return the plan of a chain of these stages; `Plan.shared_bytes` may exceed the device's memory."""
     found = Axes().having(sketches)
     axes, parts = found.dims() if found.alive else {}, found.parts
     rest = [each.points // parts for each in sketches]
@@ -263,5 +264,5 @@ def plan_of(sketches: Sequence[Sketch], own: Sequence, device: Device) -> Plan:
 
 
 def most_shares(count: int) -> int:
-    """Threads that may share a sum of so many terms."""
+    """Return the most threads that may share a sum of `count` terms."""
     return _MOST_SHARES if count >= 16 else 1

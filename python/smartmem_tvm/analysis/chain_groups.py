@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which small kernels of a graph go together in one launch: they take less time there than each would by itself."""
+"""Group small kernels of a graph into chains: one launch, if it takes less time than the separate kernels."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from ..ir.sizes import data_bytes
 from .chain import LANES, Axes, Device, Load, Sketch, alone, cycles, groups_of, sketch
 
 LEAST_DEPTH = 8
-"""Kernels that wait for each other, from which on a chain is one."""
-_MOST_OF_ONE = 160  # stages of a kernel that a chain takes
-_OF_A_ROW = 4  # sums after one another in a kernel that one launch does: norms have two or three
-_MOST_POINTS = 1 << 20  # elements of its result
-_MOST_STAGES = 512  # of a chain, before its steps are rolled up
-_MOST_READ = 48  # pointers: those that a chain reads and writes
-_HASHED = 1 << 20  # bytes of a constant up to which equal ones are found by what is in them
+"""Least depth of a chain: launches that wait for each other."""
+_MOST_OF_ONE = 160  # most stages of a kernel in a chain
+_OF_A_ROW = 4  # most dependent sums that a kernel computes in one launch: norms have two or three
+_MOST_POINTS = 1 << 20  # most elements of a kernel's result
+_MOST_STAGES = 512  # most kernels of a chain, before its steps are rolled up
+_MOST_READ = 48  # most tensors that a chain reads
+_HASHED = 1 << 20  # bytes; constants up to this size are compared by their content
 
 
 @dataclass(eq=False)
 class Group:
-    """Kernels that are to become one, in order."""
+    """Kernels that are to become one chain, in order."""
 
     members: dict[Node, list[Sketch]] = field(default_factory=dict)
     deep: dict[Node, int] = field(default_factory=dict)
     axes: Axes = field(default_factory=Axes)
     cycles: float = 0.0
-    read: set = field(default_factory=set)  # what its kernels are given, by `identity`
+    read: set = field(default_factory=set)  # arguments of its kernels from outside, by `identity`
 
     @property
     def depth(self) -> int:
-        """Members that wait for each other."""
+        """Launches of the members that wait for each other."""
         return max(self.deep.values(), default=0)
 
     def entry(self, action: str, reason: str) -> dict:
-        """What `explain` shows."""
+        """Return the entry for the log of decisions, which `explain` shows."""
         names = [label for member in self.members for label in member.members]
         first = next(iter(self.members))
         entry = {"pass": "MergeChains", "operator": (first.members or [first.var.name])[0], "action": action}
@@ -47,7 +47,7 @@ class Group:
 
 
 class Search:
-    """Groups of small kernels, none of which waits for another kernel that waits for it."""
+    """A search for groups of small kernels, without cycles: no kernel outside both depends on a group and feeds it."""
 
     def __init__(self, graph: Graph, device: Device):
         self.graph, self.device = graph, device
@@ -62,7 +62,7 @@ class Search:
         self.found: list[Group] = []
 
     def groups(self) -> list[Group]:
-        """Those whose parts need nothing of each other first, as more processors work on them."""
+        """Return the groups; those with independent parts are searched first, as more processors can work on them."""
         for least in (LANES, 1):
             free = {node: None for node in self.order if node in self.small and node not in self.inside}
             for seed in self._deep_enough(free):
@@ -77,7 +77,7 @@ class Search:
         return self.found
 
     def _deep_enough(self, free: dict) -> list[Node]:
-        """Kernels from which a path of enough free ones goes on."""
+        """Return the free kernels that begin a long enough path of free kernels."""
         behind: dict = {}
         for node in reversed(free):
             readers = (behind[r] for r in self.graph.readers(node.var) if r in behind)
@@ -85,14 +85,17 @@ class Search:
         return [node for node in free if behind[node] >= LEAST_DEPTH]
 
     def _is_small(self, sketches: list[Sketch]) -> bool:
-        """Whether a kernel may be worth more in a chain than alone: there it has one processor, or is cut in parts."""
+        """Whether a chain may pay for a kernel, which there runs on one processor, or on several if it has parts."""
         groups = groups_of(Axes().having(sketches).parts, self.device)
         return cycles(sketches, groups) < 2 * alone(sketches, launches(sketches), self.device)
 
     def _grown(self, seed: Node, free: dict, least: int) -> Group:
-        """What can go with a seed, in the order of the graph; what the group does not wait for comes with a reader."""
+        """Return the group that grows from a seed, in the order of the graph.
+
+        Kernels that do not depend on the group join together with a reader.
+        """
         group, beside = Group(), set()
-        early: dict[Node, list[Node]] = {}  # free kernels that wait for no member -> those like that which they read
+        early: dict[Node, list[Node]] = {}  # free kernel that depends on no member -> those of its producers
         for node in self.order[self.place[seed] :]:
             producers = self.producers[node]
             waits = any(each in beside for each in producers)
@@ -111,7 +114,7 @@ class Search:
         return group
 
     def _taken(self, group: Group, seed: Node, first: list[Node], node: Node, least: int) -> set[Node] | None:
-        """Add a node to a group, if that may be with `first`; then what waits for the group if that is news."""
+        """Add a node to a group, if possible with `first`; return the nodes that now wait for it, None if not added."""
         for nodes in ([*first, node], [node]) if first else ([node],):
             beside: set[Node] | None = set()
             if len(nodes) > 1 or self.inside:
@@ -121,11 +124,11 @@ class Search:
         return None
 
     def _beside(self, seed: Node, last: Node, members: set[Node]) -> set[Node] | None:
-        """What waits for `members` from a seed to a node, and is none; None if a member waits for that."""
+        """Return the other nodes that depend on `members`, from a seed to a node; None if a member depends on them."""
         between = self.order[self.place[seed] : self.place[last] + 1]
         beside: set[Node] = set()
         grown = True
-        while grown:  # what another group makes early waits for what it does late
+        while grown:  # an early node of another group also waits for the late nodes of that group
             grown = False
             for node in between:
                 if any(each in beside for each in self.producers[node]):
@@ -164,7 +167,7 @@ class Search:
 
 
 def _all_of(early: dict[Node, list[Node]], nodes: list[Node]) -> list[Node]:
-    """Those of `nodes` that are in `early`, each behind what it reads."""
+    """Return the `nodes` that are in `early`, each after its early producers."""
     found: dict[Node, None] = {}
     for node in nodes:
         if node in early and node not in found:
@@ -174,7 +177,7 @@ def _all_of(early: dict[Node, list[Node]], nodes: list[Node]) -> list[Node]:
 
 
 def launches(sketches: list[Sketch]) -> int:
-    """Launches that a kernel takes by itself: one, or one for each of many sums that wait for each other."""
+    """Return the launches of a separate kernel: one, or one for each sum if many sums depend on each other."""
     deep: dict = {}
     for each in sketches:
         before = max((deep.get(load.buffer, 0) for load in each.loads), default=0)
@@ -197,7 +200,7 @@ def _sketches(node: Node) -> list[Sketch] | None:
 
 
 def _connected(node: Node, sketches: list[Sketch], members: dict) -> list[Sketch]:
-    """The sketches of a node with buffers of its own, and what other members write in the place of its inputs."""
+    """Return the sketches of a node with distinct buffers; inputs that members write have those members' buffers."""
     made = {member.var for member in members}
     names: dict = {b: arg if arg in made else None for b, arg in zip(node.kernel.inputs, node.args, strict=True)}
     for each in sketches:
@@ -213,7 +216,7 @@ def _connected(node: Node, sketches: list[Sketch], members: dict) -> list[Sketch
 
 
 def identity(arg) -> object:
-    """Equal for arguments that are the same numbers."""
+    """Return a key that is equal for arguments with the same numbers."""
     if isinstance(arg, ir.Constant) and data_bytes(arg.value) <= _HASHED:
         value = arg.value.numpy()
         return value.shape, str(arg.value.dtype), value.tobytes()

@@ -146,21 +146,21 @@ def cost(expr) -> int:
     return len(operations) + len(loads(expr)) - len(outermost) + _TRANSCENDENTAL_COST * transcendental_calls(expr)
 
 
-@lru_cache(maxsize=4096)  # fusion asks it of a node with each of its neighbours
+@lru_cache(maxsize=4096)  # fusion needs it for a node with each of its neighbours
 def stage_cost(stage: Stage) -> int:
-    """`cost` of what a stage computes at a point."""
+    """Return the `cost` of one point of a stage."""
     return cost(stage.body)
 
 
 @lru_cache(maxsize=4096)
 def stage_calls(stage: Stage) -> int:
-    """`transcendental_calls` of what a stage computes at a point."""
+    """Return the `transcendental_calls` of one point of a stage."""
     return transcendental_calls(stage.body)
 
 
 @lru_cache(maxsize=4096)
 def stage_divisions(stage: Stage) -> int:
-    """`division_count` of what a stage computes at a point."""
+    """Return the `division_count` of one point of a stage."""
     return division_count(stage.body)
 
 

@@ -168,7 +168,7 @@ class FusionCheck:
         once : bool
             Whether to fuse only if no element is evaluated more than once.
         """
-        # A node that has changed has another kernel.
+        # A changed node has a different kernel, so the key stays valid.
         key = node, node.kernel, once, tuple((reader, reader.kernel) for reader in readers)
         if key not in self._asked:
             self._asked[key] = self._inline(node, readers, once)
@@ -343,7 +343,7 @@ def _weights(node: Node) -> int:
 
 
 def _calls(node: Node) -> int:
-    """Transcendental calls in the element-wise stages of a kernel."""
+    """Count the transcendental calls in the element-wise stages of a kernel."""
     return sum(stage_calls(stage) for stage in node.kernel.stages if stage.is_pointwise)
 
 

@@ -74,7 +74,7 @@ def reads_between(kernel: Kernel) -> Iterator[tuple[Stage, Stage, ir.TensorLoad]
     Opaque
         If a stage does not write one buffer of its own, or reads a buffer that a later stage writes.
     """
-    producers: dict[int, Stage] = {}  # by address: comparing two buffers takes longer
+    producers: dict[int, Stage] = {}  # by address: to compare two buffers takes longer
     inner = set(map(hash, kernel.intermediates))
     for stage in kernel.stages:
         if not isinstance(stage.body, tirx.BufferStore) or hash(stage.body.buffer) in producers:
@@ -152,11 +152,11 @@ def shared_rows(kernel: Kernel, along: Stage) -> SharedRows:
 
 
 def linked(kernel: Kernel, links: Iterable[tuple]) -> dict:
-    """For each stage the axis (a number) of each iterator: a link joins the axes of two (stage, iterator)."""
+    """Return the axis (a number) of each iterator, by stage; a link joins the axes of two pairs (stage, iterator)."""
     parent: dict = {}
 
     def root(stage: Stage, var) -> tuple[Stage, int]:
-        key = stage, hash(var)  # its address: comparing two variables takes longer
+        key = stage, hash(var)  # its address: to compare two variables takes longer
         while parent.setdefault(key, key) != key:
             key = parent[key]
         return key

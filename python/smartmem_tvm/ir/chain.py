@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chains: stages that run one after the other in one launch, some of them in loops over steps.
 
-A chain is written as a function that no pass reads as a `Kernel` and takes apart again: all of it stands in a loop of
-one round, which says what it is. The rule for chains reads it with `read_chain`.
+A chain becomes a function that no pass reads as a `Kernel`, and so splits again: its whole body is in an annotated loop
+of one iteration. The schedule rule for chains reads it with `read_chain`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .kernel import SPATIAL, Stage, emit_stage, parse_nest, shape_of
 from .walk import loads
 
 CHAIN = "smartmem.chain"
-"""Annotation of the loop of one round around a chain."""
+"""Annotation of the loop of one iteration around a chain."""
 STEPS = "smartmem.steps"
-"""Annotation of a loop over steps, each of which reads what the one before has made."""
+"""Annotation of a loop over steps, in which a step reads results of earlier steps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Stages that are repeated.
+    """Stages that are repeated in a loop over steps.
 
     Attributes
     ----------
     var : tirx.Var
-        The number of the step, from `first` to ``last - 1``; the stages read it where places depend on the step.
+        The number of the step, from `first` to ``last - 1``; the stages use it in indices that depend on the step.
     """
 
     var: tirx.Var
@@ -42,7 +42,7 @@ class Steps:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """What reads `inputs` and writes `outputs` by doing `items` in order; other buffers that it writes are its own."""
+    """A sequence of `items` that reads `inputs` and writes `outputs`; all other buffers that it writes are internal."""
 
     inputs: tuple
     outputs: tuple
@@ -50,26 +50,26 @@ class Chain:
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """All stages, those that are repeated once."""
+        """All stages; a repeated one occurs once."""
         return tuple(stages_of(self.items))
 
     @cached_property
     def own(self) -> tuple:
-        """Buffers that live in the chain."""
+        """Buffers that are internal to the chain."""
         written = dict.fromkeys(buffer for stage in self.stages for buffer in stage.outputs)
         return tuple(b for b in written if not any(b.same_as(output) for output in self.outputs))
 
 
 def stages_of(items: Iterable[Stage | Steps]) -> Iterator[Stage]:
-    """The stages of `items`, those in loops once."""
+    """Yield the stages of `items`; a stage in a loop occurs once."""
     for item in items:
         yield from item.stages if isinstance(item, Steps) else (item,)
 
 
 def places(stage: Stage) -> list | None:
-    """For each dimension of what a stage writes the iterator that walks along it, None where none does.
+    """Return, for each dimension of a stage's result, the iterator that walks along it, or None.
 
-    None as a whole if the stage writes anything but one element for each point, at a place of its own.
+    The whole result is None unless the stage writes exactly one element for each point, each at its own place.
     """
     if not isinstance(stage.body, tirx.BufferStore) or not isinstance(stage.init, tirx.BufferStore | None):
         return None
@@ -85,7 +85,7 @@ def places(stage: Stage) -> list | None:
 
 
 def reads(stage: Stage) -> list:
-    """The loads of a stage but for those of the sum that it adds to: also of what it made itself a step before."""
+    """Return the loads of a stage without those of its accumulator; loads of its results of earlier steps count."""
     own = stage.body
 
     def is_sum(load) -> bool:
@@ -96,7 +96,7 @@ def reads(stage: Stage) -> list:
 
 
 def write_chain(chain: Chain) -> tirx.PrimFunc:
-    """The unscheduled function of a chain."""
+    """Return the unscheduled function of a chain."""
     body = tirx.SeqStmt([*(_written(item) for item in chain.items), tirx.Evaluate(tirx.const(0, "int32"))])
     around = tirx.For(
         tirx.Var("chain", "int64"), tirx.const(0, "int64"), tirx.const(1, "int64"), tirx.ForKind.SERIAL, body,
@@ -120,7 +120,7 @@ def _written(item: Stage | Steps) -> tirx.Stmt:
 
 
 def read_chain(func: tirx.PrimFunc) -> Chain | None:
-    """The chain that a function was written from, None for any other function."""
+    """Return the chain of a function that `write_chain` made, None for any other function."""
     root = func.body
     if not isinstance(root, s_tir.SBlockRealize) or not isinstance(root.block.body, tirx.For):
         return None
@@ -142,7 +142,7 @@ def _read(item: tirx.Stmt) -> Stage | Steps:
 
 
 def elements(buffer) -> int:
-    """Numbers in a buffer."""
+    """Return the number of elements of a buffer."""
     count = 1
     for extent in shape_of(buffer):
         count *= extent
@@ -150,7 +150,7 @@ def elements(buffer) -> int:
 
 
 def points(stage: Stage) -> int:
-    """Elements that a stage writes."""
+    """Return the number of elements that a stage writes."""
     count = 1
     for it in stage.iters:
         count *= stage.extents[it.var] if it.iter_type == SPATIAL else 1
@@ -158,7 +158,7 @@ def points(stage: Stage) -> int:
 
 
 def terms(stage: Stage) -> int:
-    """Terms of the sum that each element is; 1 if it is none."""
+    """Return the number of terms of the reduction for each element; 1 without a reduction."""
     count = 1
     for var in stage.reduction:
         count *= stage.extents[var]

@@ -53,7 +53,7 @@ def fresh(kernel: Kernel) -> Kernel:
 
 
 def _rebuilt(stage: Stage, iters: tuple, rewrite) -> Stage:
-    """The stage with its statements rewritten; itself if nothing changes, with what is known of it."""
+    """Return the stage with rewritten statements, or the same object if nothing changes, so that caches stay valid."""
     init, body = rewrite(stage.init) if stage.init is not None else None, rewrite(stage.body)
     if iters is stage.iters and body.same_as(stage.body) and (init is None or init.same_as(stage.init)):
         return stage
@@ -274,16 +274,16 @@ def _is_copy(stage: Stage) -> bool:
 
 
 def nests_too_deep(stage: Stage, reader: Stage) -> bool:
-    """Whether a value, written where a reader reads it, is read at places that are read, and so on, too often."""
+    """Whether loads would nest deeper than `MOST_NESTED` if the value of a stage were put into a reader."""
     deepest = nested_loads(stage)
     return deepest > 1 and deepest - 1 + nested_loads(reader) > MOST_NESTED
 
 
-@lru_cache(maxsize=4096)  # fusion asks it of a node with each of its neighbours
+@lru_cache(maxsize=4096)  # fusion needs it for a node with each of its neighbours
 def nested_loads(stage: Stage) -> int:
-    """How many loads there are in a row, each in an index of the next one."""
+    """Return the depth of nested loads: a load whose index holds a load has depth 2."""
     depths: list[int] = []
-    for load in loads(stage.body):  # those in its indices come right before it
+    for load in loads(stage.body):  # the loads in its indices come right before it
         inside = sum(len(loads(index)) for index in load.indices if not isinstance(index, LEAVES))
         depths.append(1 + max(depths[len(depths) - inside :], default=0) if inside else 1)
     return max(depths, default=0)

@@ -19,5 +19,5 @@ def hide_loads(expr: ir.Expr) -> tuple[ir.Expr, dict[tirx.Var, ir.TensorLoad]]:
         hidden[var] = load
         return var
 
-    # Before what is in it: a load in an index goes with the index.
+    # Pre-order: a load in an index disappears with the load around it.
     return mapped(expr, (ir.TensorLoad, hide), order="pre"), hidden

@@ -183,7 +183,7 @@ def is_injective(indices: Sequence, extents: Mapping, condition=None) -> bool:
     """
     live = {var for var, extent in extents.items() if extent > 1}
     if condition is None and all(isinstance(index, LEAVES) for index in indices):
-        return set(map(hash, live)) <= set(map(hash, indices))  # most are: nothing is enumerated
+        return set(map(hash, live)) <= set(map(hash, indices))  # the most frequent case, without enumeration
     used: set = set()
     everything = [*indices, condition] if condition is not None else list(indices)
     for axes, vars_ in independent_groups(everything):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two integers of 16 bits in one of 32, and the sum of their products, which x86 CPUs have an instruction for.
+"""Pairs of 16-bit integers in one of 32 bits, and their dot product, for which x86 CPUs have an instruction.
 
 pair(a, b) = a & 0xffff | b << 16
 dot(pair(a, b), pair(c, d)) = a * c + b * d
@@ -12,35 +12,35 @@ import tvm_ffi
 from tvm import ir, tirx
 
 INTEGER, BYTES = "int32", "int16"
-"""The types of a pair of integers of 16 bits, and of one of signed bytes."""
+"""The types of a pair of 16-bit integers, and of a pair of signed bytes."""
 _HALF, _LOW = 16, 0xFFFF
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1
 _TYPES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (_LEAST, _MOST)}
 
 
 def pair(first, second):
-    """Two int32 expressions whose values have 16 bits, as one."""
+    """Return the pair of two int32 expressions whose values fit into 16 bits."""
     return (first & _const(_LOW)) | (second << _const(_HALF))
 
 
 def dot(left, right):
-    """``first * first + second * second`` of two pairs."""
+    """Return the dot product ``first * first + second * second`` of two pairs."""
     return _first(left) * _first(right) + _second(left) * _second(right)
 
 
 def pair_of_bytes(both):
-    """The pair of the two signed bytes of an int16 expression, the first of which is the lower one."""
+    """Return the pair of the two signed bytes of an int16 expression, the lower byte first."""
     whole = both.astype(INTEGER)
     return pair((whole << _const(24)) >> _const(24), whole >> _const(8))
 
 
 def widened(value):
-    """A pair, also of what is a pair of bytes by its type."""
+    """Return a pair of 16-bit integers; a pair of bytes is widened."""
     return pair_of_bytes(value) if str(value.ty.dtype) == BYTES else value
 
 
 def narrowest(value):
-    """The int16 expression that a `pair_of_bytes` is made of; another pair as it is."""
+    """Return the int16 expression inside a `pair_of_bytes`; any other pair is returned unchanged."""
     wide = value.b.a if isinstance(value, tirx.BitwiseOr) and isinstance(value.b, tirx.LShift) else None
     both = wide.a if isinstance(wide, tirx.RShift) else None
     if not isinstance(both, tirx.Cast) or str(both.value.ty.dtype) != BYTES:
@@ -49,7 +49,7 @@ def narrowest(value):
 
 
 def pairs_of(term) -> tuple | None:
-    """The two pairs that a `dot` multiplies, None if it is none."""
+    """Return the two pairs of a `dot`, None for any other expression."""
     sides = (term.a, term.b) if isinstance(term, tirx.Add) else ()
     if len(sides) != 2 or not all(isinstance(side, tirx.Mul) for side in sides):
         return None
@@ -61,19 +61,19 @@ def pairs_of(term) -> tuple | None:
 
 
 def pack_pairs(array: np.ndarray, axis: int, dtype: str = INTEGER) -> np.ndarray:
-    """An array whose numbers have 16 bits, or 8, with those next to each other along an axis of even size as one."""
+    """Pack neighbours along an axis of even size into pairs; the array's numbers must fit into 16 bits, or into 8."""
     apart = np.moveaxis(array, axis, -1).astype("int16" if dtype == INTEGER else "int8")
     packed = np.ascontiguousarray(apart).view(dtype)
     return np.ascontiguousarray(np.moveaxis(packed, -1, axis))
 
 
 def has_16_bits(value, known=lambda load: None) -> bool:
-    """Whether an int32 expression is sure to be a number of 16 bits.
+    """Whether the value of an int32 expression certainly fits into 16 bits.
 
     Parameters
     ----------
     known : callable
-        Load -> the least and the largest number there, None if that is not known.
+        Load -> the least and the largest value, None if unknown.
     """
     ends = _ends(value, known)
     return ends is not None and ends[0] >= _LEAST and ends[1] <= _MOST

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rolling up: stages that repeat, one group of them after the other, become a loop over steps.
+"""Roll up an unrolled loop: groups of stages that repeat become a loop over steps.
 
-Two stages are alike if they compute the same of what they load. What they load may differ: an input at places that move
-on by as much in each step, and what a stage as many places earlier has made. What a step makes goes into one buffer for
-all steps, with a place for each step that is read again.
+Two stages are alike if they compute the same function of their loads. The loads may differ from step to step: an input
+may be read at indices that move by a constant, and a result of a stage a constant number of stages earlier. The results
+of all steps go into one buffer, with a slot for each step that is read later.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .roll_regions import Form, Region, regions_of
 
 
 def roll(stages: Sequence[Stage], kept: Sequence) -> list[Stage | Steps]:
-    """`stages` with loops where they repeat themselves.
+    """Return `stages` with repetitions rolled up into loops.
 
     Parameters
     ----------
     stages : sequence of Stage
-        Each writes one buffer of its own, as `places` has it.
+        The stages; each writes one buffer of its own, in the form that `places` accepts.
     kept : sequence
-        Buffers that are to stay what they are: results.
+        Buffers that must not change: results.
     """
     made = {stage.outputs[0]: number for number, stage in enumerate(stages)}
     forms = [Form(stage, made) for stage in stages]
@@ -38,7 +38,7 @@ def roll(stages: Sequence[Stage], kept: Sequence) -> list[Stage | Steps]:
 
 
 def _rolled(forms: list[Form], regions: list[Region]) -> list[Stage | Steps]:
-    spot: dict = {}  # what a stage of a region wrote -> the buffer of all steps, and its place in it
+    spot: dict = {}  # buffer of a stage of a region -> the buffer of all steps, and the slot in it
     roles: dict = {}
     for region in regions:
         roles[region] = _buffers(forms, region)
@@ -56,9 +56,9 @@ def _rolled(forms: list[Form], regions: list[Region]) -> list[Stage | Steps]:
 
 
 def _buffers(forms: list[Form], region: Region) -> list[tuple]:
-    """For each stage of a step the buffer of all steps and how many places it has: one for each step that is read."""
+    """Return, for each stage of a step, the buffer of all steps and its number of slots, one for each step read."""
     back = [0] * region.length
-    oldest = [region.steps] * region.length  # step that is read behind the loop, or by all of its steps
+    oldest = [region.steps] * region.length  # the earliest step that is read after the loop, or by all of its steps
     places = {
         forms[region.number(n, role)].own: (n, role) for n in range(region.steps) for role in range(region.length)
     }
@@ -86,7 +86,7 @@ def _buffers(forms: list[Form], region: Region) -> list[tuple]:
 
 
 def _placed(stage: Stage, spot: dict) -> Stage:
-    """A stage that stands outside of loops, with what it reads and writes where it is now."""
+    """Return a stage outside of the loops that accesses the new buffers."""
 
     def load(each):
         found = spot.get(each.source)
@@ -150,7 +150,7 @@ def _step(form: Form, reads, region: Region, roles: list, role: int, step, spot:
 
 
 def _moved(position, by: int, step, first: int):
-    """A place that was `position` in the step `first`, and moves on from step to step."""
+    """Return the index that is `position` in step `first`, and grows by `by` from step to step."""
     if not by:
         return position
     dtype = str(position.ty.dtype)
@@ -159,5 +159,5 @@ def _moved(position, by: int, step, first: int):
 
 
 def written_out(items: Sequence[Stage | Steps]) -> int:
-    """Stages in the code of a chain."""
+    """Return the number of stages in the code of a chain."""
     return len(list(stages_of(items)))

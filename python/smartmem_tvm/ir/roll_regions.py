@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where stages repeat themselves: groups of them, one after the other, that compute the same of other numbers."""
+"""Find regions where stages repeat: consecutive groups of stages that compute the same function of other numbers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .kernel import Stage, shape_of, substitute
 from .walk import loads
 
 LEAST_STEPS = 4
-"""Steps that make a loop: fewer are written out."""
-_LONGEST = 64  # stages of a step
-_PEELED = 3  # first steps that may read something else than the others do
+"""Least steps of a loop; fewer stay unrolled."""
+_LONGEST = 64  # most stages of a step
+_PEELED = 3  # most first steps that are peeled, because their reads differ from the others'
 
 
 class Form:
-    """What a stage computes, with a variable in the place of each distinct load."""
+    """The function that a stage computes, with a variable in place of each distinct load."""
 
     def __init__(self, stage: Stage, made: dict):
         self.stage, self.made = stage, made
@@ -33,7 +33,7 @@ class Form:
 
     @cached_property
     def key(self) -> tuple:
-        """Equal for stages that may be alike; one that reads at places that are read themselves is like no other."""
+        """A key that is equal for stages that may be alike; a stage with loads in indices is like no other."""
         if any(loads(position) for each in self.loads for position in each.indices):
             return (id(self),)
         iters = tuple((it.iter_type, int(it.dom.extent), str(it.var.ty.dtype)) for it in self.stage.iters)
@@ -48,7 +48,7 @@ class Form:
 
     @cached_property
     def skeleton(self) -> list:
-        """What is stored at first and for each term, with `holders` in the place of loads."""
+        """Body and initial store of the stage, with `holders` in place of loads."""
 
         def held(load):
             for known, holder in zip(self.loads, self.holders):
@@ -60,7 +60,7 @@ class Form:
         return [mapped(part, (ir.TensorLoad, held)) for part in parts]
 
     def like(self, other: Form) -> bool:
-        """Whether it computes the same as `other` of what it loads, in the order in which both do."""
+        """Whether the stage computes the same function of its loads as `other`, in the order of their loads."""
         if self.key != other.key:
             return False
         mine = [*(it.var for it in self.stage.iters), *self.holders, self.own]
@@ -72,17 +72,17 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """What a load of a step reads: `buffer`, or where that is None what `role` has made `back` steps before."""
+    """The source of a load: `buffer`, or if that is None, the result of stage `role`, `back` steps before."""
 
     buffer: object | None
     role: int
     back: int
-    moves: tuple[int, ...]  # what each index grows by from step to step
+    moves: tuple[int, ...]  # growth of each index from step to step
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Stages from `start`: `steps` times `length`, alike from the step `peeled` on."""
+    """A region of repeated stages from `start` on: `steps` of `length` stages, alike from step `peeled` on."""
 
     start: int
     length: int
@@ -92,16 +92,16 @@ class Region:
 
     @property
     def end(self) -> int:
-        """The stage behind it."""
+        """The number of the first stage after the region."""
         return self.start + self.length * self.steps
 
     def number(self, step: int, role: int) -> int:
-        """Of a stage among all."""
+        """Return the number of a stage among all stages."""
         return self.start + step * self.length + role
 
 
 def regions_of(forms: list[Form], kept: set, first: int, last: int) -> list[Region]:
-    """The longest region, and those before and behind it."""
+    """Return the longest region, and the regions before and after it."""
     best = None
     for start, length in _candidates([form.key for form in forms[first:last]]):
         region = _checked(forms, kept, first + start, length, last)
@@ -115,7 +115,7 @@ def regions_of(forms: list[Form], kept: set, first: int, last: int) -> list[Regi
 
 
 def _candidates(keys: list) -> list[tuple[int, int]]:
-    """(start, length of a step) of runs that repeat their keys, those that cover most first, then short steps."""
+    """Return (start, length of a step) of runs with repeating keys: the longest runs first, then shorter steps."""
     found = []
     for length in range(1, min(len(keys) // LEAST_STEPS, _LONGEST) + 1):
         run = 0
@@ -135,7 +135,7 @@ def _candidates(keys: list) -> list[tuple[int, int]]:
 
 
 def _checked(forms: list[Form], kept: set, start: int, length: int, last: int) -> Region | None:
-    """The region, as far as its steps are alike in what they read, too."""
+    """Return the region of the steps whose loads are alike too, or None if there are too few."""
     until = next((number for number in range(start, last) if forms[number].own in kept), last)
     most = (until - start) // length
     for peeled in range(_PEELED + 1):
@@ -177,7 +177,7 @@ def _read(here: Form, there: Form, one, other, start: int, length: int, peeled: 
 
 
 def _moves(here: Form, there: Form, one, other, times: int = 1) -> tuple[int, ...] | None:
-    """By how much each index of a load grows from one step to another, `times` later; None if not by a number."""
+    """Return the growth of each index of a load per step, for two steps `times` apart; None if it is not constant."""
     names = {it.var: new.var for it, new in zip(there.stage.iters, here.stage.iters, strict=True)}
     found = []
     for before, after in zip(one.indices, other.indices, strict=True):
@@ -193,7 +193,7 @@ def _moves(here: Form, there: Form, one, other, times: int = 1) -> tuple[int, ..
 
 
 def _follows(forms: list[Form], start: int, length: int, peeled: int, step: int, reads: list) -> bool:
-    """Whether a later step reads as the first two of the loop do."""
+    """Whether the loads of a later step continue those of the first two steps of the loop."""
     for role, wanted in enumerate(reads):
         here, there = (forms[start + n * length + role] for n in (peeled, step))
         if not there.like(here):

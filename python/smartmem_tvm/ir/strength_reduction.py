@@ -95,11 +95,12 @@ class Simplifier:
 
     def __init__(self, extents: Mapping):
         self.ranges = {var: _span(var, 0, extent) for var, extent in extents.items()}
-        self.moving = {hash(var) for var, extent in extents.items() if int(extent) > 1}  # comparing takes longer
+        # By address: to compare variables takes longer.
+        self.moving = {hash(var) for var, extent in extents.items() if int(extent) > 1}
 
     @cached_property
     def analyzer(self) -> sym.Analyzer:
-        """TVM's, which knows the ranges; most accesses are at bare iterators, and need none."""
+        """TVM's analyzer with the ranges, created on demand: most accesses are at bare iterators and need none."""
         analyzer = sym.Analyzer()
         for var, rng in self.ranges.items():
             analyzer.bind(var, rng)
@@ -109,7 +110,7 @@ class Simplifier:
         return with_positive_divisors(self.analyzer.simplify(expr))
 
     def index(self, expr):
-        """The cheapest equal form of one index expression, counted in ``//`` and ``%``."""
+        """Return the equal form of an index expression with the fewest ``//`` and ``%``."""
         if self._is_simple(expr):
             return expr
         plain = self._simplified(expr)

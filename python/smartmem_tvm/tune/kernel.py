@@ -53,7 +53,7 @@ class TunableKernel:
 
     @classmethod
     def of(cls, func: tirx.PrimFunc, target: Target) -> TunableKernel | None:
-        """The kernel, or None if no rule knows it, or the rule decides nothing."""
+        """Return the kernel, or None if no rule can schedule it, or the rule takes no decision."""
         packed = _packed(func, target)
         plan = choose(packed[0], target).plan
         decisions = _decisions(func, packed, plan)
@@ -102,9 +102,9 @@ class TunableKernel:
 def _decisions(
     func: tirx.PrimFunc, packed: tuple[tirx.PrimFunc, list[Decision]], plan: Plan | None
 ) -> tuple[Decision, ...]:
-    """What a plan decides about a kernel; of none, nothing."""
+    """Return the decisions of a plan about a kernel; none without a plan, or if the plan was refused."""
     reader, looked = packed
-    # Who packs the constants knows of them; their reader does not.
+    # The decisions on packed constants are taken by the packing, not by the kernel that reads them.
     return () if plan is None or plan.reason else tuple(plan.decisions if reader is func else looked)
 
 
@@ -169,7 +169,7 @@ def scheduled(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     attrs = result.attrs or {}
     if REFUSALS in attrs or (decided and DECISIONS not in attrs):
         raise ScheduleError("; ".join(attrs.get(REFUSALS) or ["no rule can do as was decided"]))
-    return result.without_attr(PLAN)  # kernels that are the same are the same, whatever led to them
+    return result.without_attr(PLAN)  # so that equal kernels compare equal, however they were chosen
 
 
 def _packed(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, list[Decision]]:
