@@ -15,6 +15,7 @@ from ...ir.recent import Recent
 # says 512 for every x86, so it is no help.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
 _BASELINE = (4, 16)
+_PAIRS = {16: "avx512bw", 8: "avx2", 4: "sse2"}  # lanes -> what has products of as many pairs of integers
 # Processor -> bytes from memory in a cycle, where it was measured and differs from the default (AMD EPYC).
 _MEMORY = (("znver", 8.0),)
 _known = Recent(8)  # LLVM takes its time to say what a processor has, and each rule asks for each kernel
@@ -108,7 +109,7 @@ class CpuParams:
         cores = int(target.attrs.get("num-cores") or cls.cores)
         tiles = has_tiles(target)
         memory *= max(1.0, cores / cls.cores)  # more cores have more channels: 16 read four times as much as one or two
-        pairs = target_has_features("avx512bw" if lanes == 16 else "avx2", target)
+        pairs = target_has_features(_PAIRS[lanes], target)
         return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles, pairs=pairs)
 
 
