@@ -13,7 +13,7 @@ import worker_jobs
 from fuzz import check, nested, reference
 from fuzz.case import Case, all_nodes, load, nested_graphs
 from fuzz.check import Verdict
-from fuzz.draw import SMALL, UNITS, WINDOWS, draw
+from fuzz.draw import CHAINS, SMALL, UNITS, WINDOWS, draw
 from fuzz.operators import TABLE
 from fuzz.pool import Pool, ended
 from fuzz.report import Report
@@ -129,6 +129,14 @@ def test_most_dimensions_of_the_kind_of_units_are_one():
     sizes = [n for each in cases for value in each.inputs.values() for n in value.shape]
     assert sizes.count(1) > 0.5 * len(sizes)
     assert {"LSTM", "GRU", "RNN", "Attention", "MatMul", "Softmax"} <= {op for each in cases for op in each.operators}
+
+
+def test_chains_have_steps_of_all_kinds():
+    cases = [draw(seed, SMALL, CHAINS) for seed in range(25)]
+    graphs = [each.model.graph for each in cases]
+    assert {"MatMul", "Softmax", "Concat", "Gather", "Slice", "Tanh"} <= {op for each in cases for op in each.operators}
+    assert any(len(each.output) > 2 for each in graphs) and max(len(each.node) for each in graphs) > 150
+    assert {1, 2, 33} & {n for each in cases for value in each.inputs.values() for n in value.shape}
 
 
 def test_one_wrong_number_is_found():
