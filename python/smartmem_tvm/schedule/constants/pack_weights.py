@@ -25,6 +25,7 @@ from ..cpu.attention import chain_in
 from ..cpu.matmul import Matmul
 from ..cpu.matmul_plan import MatmulPlan
 from ..cpu.params import CpuParams
+from ..cpu.slide import Slide
 
 
 @module_pass(opt_level=0, name="PackWeights")
@@ -103,9 +104,11 @@ def packing_of(func: tirx.PrimFunc, positions: Collection[int], target: Target) 
     rule = given_rule(func)
     if rule not in (None, Matmul().name):
         return None
+    # Weights that Depthwise reads may go into panels of one column: these are the weights as they lie.
+    rivals = [each for each in before(Matmul) if isinstance(each, Slide)]
 
     def packing(kernel: Kernel, params: CpuParams) -> Packing | None:
-        if rule is None and first_of(before(Matmul), kernel, params) is not None:
+        if rule is None and first_of(rivals, kernel, params) is not None:
             return None
         first, run = from_first_sum(kernel)
         if first and chain_in(func, target) is not None:
