@@ -195,7 +195,7 @@ def test_what_the_page_says():
     rows[TABLE[1].key] |= {"verdict": "wrong", "sentence": "a | b"}
     text = page.page(rows)
     assert "2 right, 1 wrong (67% right)" in text and "**wrong**" in text and "a \\| b" in text
-    assert "1.0 s by the clock on average, 1 s at most; 2.0 s of the processor on average" in text
+    assert "1.0 s by the clock on average" in text and "of 3 files that say it, 2.0 s of the processor" in text
     assert f"Above 1.2x: {TABLE[2].key} 1.50x" in text and "0.50x" in text
 
 

@@ -76,7 +76,8 @@ def _of_the_processor(rows: Sequence[Row]) -> str:
     seconds = [row["processor_seconds"] for row in rows if "processor_seconds" in row and "latency" in row]
     if not seconds:
         return ""
-    return f"; {sum(seconds) / len(seconds):.1f} s of the processor on average, {max(seconds):.0f} s at most"
+    mean = f"{sum(seconds) / len(seconds):.1f} s of the processor on average"
+    return f"; of {len(seconds)} files that say it, {mean}, {max(seconds):.0f} s at most"
 
 
 def _line(row: Row) -> tuple:
