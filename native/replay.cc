@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of kernels whose tensors stay where they are (transform/capture_graphs.py): the virtual machine makes their launches
+// Runs of kernels whose tensors stay where they are (transform/memory/capture_graphs.py): the virtual machine makes their launches
 // twice, and from then on they are made without it. What vm.builtin.cuda_graph.* of TVM's are for CUDA.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>

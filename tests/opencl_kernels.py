@@ -6,7 +6,7 @@ from tvm import relax, tirx
 from tvm.script import tirx as T
 
 from opencl_child import load
-from smartmem_tvm._tvm import texture_tir_pipeline
+from smartmem_tvm.tvm_mends.lowering import texture_tir_pipeline
 
 WORK_GROUP = 64
 TEXTURE = "global.texture"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that generated OpenCL keeps: what a driver would refuse, miscompute, or do four times over.
 
-What would be wrong is refused before there is a source (`transform.CheckImages`); here is in addition what only TVM's
+What would be wrong is refused before there is a source (`tvm_mends.CheckImages`); here is in addition what only TVM's
 code generator can get wrong, and what is slow and right.
 """
 
@@ -30,7 +30,7 @@ from opencl_parser import (
 from opencl_reads import Read, count_reads, texel_reads
 from smartmem_tvm.analysis.texel_reads import TexelReads
 from smartmem_tvm.planner.texture_form import TEXEL
-from smartmem_tvm.transform.check_images import Planned, stem
+from smartmem_tvm.tvm_mends.check_images import Planned, stem
 
 _KERNEL = re.compile(r"(.*)_kernel(?:_\d+)?")
 # The element type of a texture, without its size -> the last letters of the functions that read and write it.

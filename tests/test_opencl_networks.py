@@ -18,7 +18,7 @@ from smartmem_tvm.frontend import check_inputs, from_onnx, read_model, run_onnxr
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.transform.check_images import planned_memory
+from smartmem_tvm.tvm_mends.check_images import planned_memory
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 TARGETS = {"buffers": "opencl", "textures": "qcom/adreno-opencl-texture"}

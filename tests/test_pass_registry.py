@@ -46,7 +46,7 @@ def passes_in_files() -> set[str]:
     return found
 
 
-# What mends TVM's own pipelines is in `_tvm` and `deploy.tvm_texture_mends`, and part of those.
+# What mends TVM's own pipelines is in `tvm_mends.lowering` and `tvm_mends.texture_pipeline`, and part of those.
 MENDS = {
     *("FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "FixVectorBooleans"),
     *("FixConstants", "FixNarrowIntegers", "FixHalfRemainders", "FixByteBroadcasts", "FixFallingTexels"),

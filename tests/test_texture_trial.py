@@ -18,7 +18,7 @@ from smartmem_tvm.planner.texture_choice import PlacementTrial, Slower, slower
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.texture_trial import TextureTrial
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
-from smartmem_tvm.transform.place_textures.place_textures import SCOPE, PlaceTextures
+from smartmem_tvm.transform.layout.place_textures.place_textures import SCOPE, PlaceTextures
 from smartmem_tvm.tune.profile_store import ProfileStore
 
 ADRENO, MALI = parse_target("adreno-740"), parse_target("mali-g57")

@@ -16,8 +16,9 @@ import sys, threading
 import smartmem_tvm
 sys.setswitchinterval(1e-6)
 start, errors, first = threading.Barrier(16), [], int(sys.argv[1])
-names = ["frontend", "deploy.build", "deploy.export", "pipeline", "frontend.spec", "transform.lower_sorts", "transform",
-         "schedule.cpu.rows", "schedule", "frontend.onnx_file", "frontend.importer", "tune.session", "deploy.compiled"]
+names = ["frontend", "deploy.build", "deploy.export", "pipeline", "frontend.spec", "transform",
+         "transform.lower.lower_sorts", "schedule.cpu.rows", "schedule", "frontend.onnx_file", "frontend.importer",
+         "tune.session", "deploy.compiled"]
 def work(number):
     start.wait()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each work-around of `_tvm`, and each pass that stands in for something TVM cannot do: still needed, and enough.
+"""Each work-around of `_tvm` and `tvm_mends`, and each pass for what TVM cannot do: still needed, and enough.
 
 The first of two tests runs TVM without the work-around and fails when TVM is right by then; the second runs it with.
 """
@@ -24,6 +24,7 @@ from tvm_ffi import structural
 from smartmem_tvm import _tvm
 from smartmem_tvm.deploy.textures import TIR_PIPELINE, build_textures, texture_machine
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.tvm_mends import arrays, functions, lowering
 from texture_modules import (
     TARGET,
     Program,
@@ -93,7 +94,7 @@ class TestPipeline:
         assert "write_image" not in code(write(), "s_tir"), unnecessary("the pipeline of our own")
 
     def test_with_it(self):
-        assert "write_imagef" in code(write(), register("bare", _tvm.texture_tir_pipeline))
+        assert "write_imagef" in code(write(), register("bare", lowering.texture_tir_pipeline))
 
 
 def functions_of_vectors(names, dtype):
@@ -196,7 +197,7 @@ class TestFunctionsOnCPUs:
 
     @pytest.mark.parametrize("dtype, tolerance", [("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-12)])
     def test_with_it(self, dtype, tolerance):
-        names = _tvm.SINGLE_FUNCTIONS
+        names = functions.SINGLE_FUNCTIONS
         x = np.linspace(0, 0.96875, 32).astype(dtype)
         results = [tvm.runtime.empty((32,), dtype) for _ in names]
         tvm.compile(functions_of_vectors(names, dtype), "llvm")["main"](tvm.runtime.tensor(x), *results)
@@ -216,7 +217,7 @@ def loads_vectors(text: str) -> bool:
 class TestTextureStore:
     def test_tvm_writes_one_number_four_times(self):
         text = code(write(), without("FixTextureStore"))
-        assert "for (" in text and not loads_vectors(text), unnecessary("_tvm.FixTextureStore")
+        assert "for (" in text and not loads_vectors(text), unnecessary("tvm_mends.textures.FixTextureStore")
 
     def test_with_it(self):
         text = code(write(), TIR_PIPELINE)
@@ -226,14 +227,14 @@ class TestTextureStore:
 class TestIntegerTextures:
     def test_tvm_reads_and_writes_integers_as_floats(self):
         pipeline = without("FixIntegerTextures")
-        assert "READ_IMAGEF" in code(read("int32"), pipeline), unnecessary("_tvm.FixIntegerTextures")
-        assert "write_imagef" in code(write("int32"), pipeline), unnecessary("_tvm.FixIntegerTextures")
-        assert "READ_IMAGEH" in code(read("uint16"), pipeline), unnecessary("_tvm.FixIntegerTextures")
+        assert "READ_IMAGEF" in code(read("int32"), pipeline), unnecessary("tvm_mends.textures.FixIntegerTextures")
+        assert "write_imagef" in code(write("int32"), pipeline), unnecessary("tvm_mends.textures.FixIntegerTextures")
+        assert "READ_IMAGEH" in code(read("uint16"), pipeline), unnecessary("tvm_mends.textures.FixIntegerTextures")
 
     def test_tvm_refuses_eight_bits(self):
         with pytest.raises(tvm.error.InternalError, match="Unsupported Channel Size"):
             code(read("int8"), without("FixIntegerTextures"))
-            pytest.fail(unnecessary("_tvm.FixIntegerTextures"))
+            pytest.fail(unnecessary("tvm_mends.textures.FixIntegerTextures"))
 
     @pytest.mark.parametrize(
         ("dtype", "function"), [("int32", "imagei"), ("int8", "imagei"), ("uint16", "imageui"), ("uint8", "imageui")]
@@ -287,7 +288,7 @@ class TestVectorizedNests:
         return np.array_equal(out.numpy(), array.max(0))
 
     def test_tvm_lets_four_lanes_share_one_variable(self):
-        assert not self.run(without("FixVectorizedNests")), unnecessary("_tvm.FixVectorizedNests")
+        assert not self.run(without("FixVectorizedNests")), unnecessary("tvm_mends.textures.FixVectorizedNests")
 
     def test_with_it(self):
         assert self.run(TIR_PIPELINE)
@@ -540,7 +541,7 @@ def asked_for(iterate, monkeypatch) -> int:
 
 
 def test_tvm_looks_at_the_number_of_each_element_of_an_array(monkeypatch):
-    assert asked_for(_tvm.ELEMENTS, monkeypatch) == 3
+    assert asked_for(arrays.ELEMENTS, monkeypatch) == 3
 
 
 def test_elements_of_an_array_are_taken_as_they_come(monkeypatch):

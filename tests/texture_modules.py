@@ -8,7 +8,7 @@ import tvm
 from tvm import relax, te, tirx
 
 import _smartmem_opencl
-from smartmem_tvm.transform.check_textures import SCOPES
+from smartmem_tvm.transform.layout.check_textures import SCOPES
 
 TARGET = tvm.target.Target("qcom/adreno-opencl-texture").with_host("llvm")
 VDEVICES = {scope: relax.VDevice(TARGET, 0, scope) for scope in ("global", *SCOPES)}

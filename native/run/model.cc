@@ -22,7 +22,7 @@ using tvm::ffi::String;
 using tvm::runtime::Tensor;
 
 constexpr int kPooled = 2;         // TVM's pooled allocator
-constexpr int kTextureScopes = 3;  // TVM numbers them like devices (transform/check_textures.py)
+constexpr int kTextureScopes = 3;  // TVM numbers them like devices (transform/layout/check_textures.py)
 
 Any Call(const Function& function, const std::vector<Any>& arguments) {
   const std::vector<AnyView> views(arguments.begin(), arguments.end());

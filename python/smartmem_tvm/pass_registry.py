@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from . import schedule, transform
+from . import schedule, transform, tvm_mends
 from .analysis.chain import Device
 from .errors import UserError
 from .ir.half import FLOAT, HALF, RANGES
@@ -217,8 +217,8 @@ def _summary(documented: object) -> str:
 
 _ENTRIES = (
     # Of operators, before they are legalized.
-    _ours(transform.DropEmpty),
-    _ours(transform.WidenBfloat16),
+    _ours(tvm_mends.DropEmpty),
+    _ours(tvm_mends.WidenBfloat16),
     _ours(transform.FoldFills),
     _ours(transform.FoldConstants),
     _ours(transform.FoldScales, "DNNFusion 4.2"),
@@ -237,7 +237,7 @@ _ENTRIES = (
     _ours(transform.LowerConcats),
     _ours(transform.WidenSums),
     # Of the graph of kernels.
-    _ours(transform.MendExtremes),
+    _ours(tvm_mends.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
     _ours(transform.FuseRows, make=lambda _, target: transform.FuseRows(_prices(target)), needs_target=True),
     _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators, needs_target=True),
@@ -270,19 +270,19 @@ _ENTRIES = (
     _ours(schedule.TurnWeights, needs_target=True),
     _ours(schedule.PackWeights, needs_target=True),
     _ours(schedule.ScheduleKernels, needs_target=True),
-    _ours(transform.KeepNan, needs_target=True),
-    _ours(transform.MendVectors, make=lambda _, target: transform.MendVectors(target), needs_target=True),
+    _ours(tvm_mends.KeepNan, needs_target=True),
+    _ours(tvm_mends.MendVectors, make=lambda _, target: tvm_mends.MendVectors(target), needs_target=True),
     _ours(transform.LiftWorkspaces),
-    _ours(transform.KeepFloats),
-    _ours(transform.BindChoices, needs_target=True),
-    _ours(transform.GuardDivisions),
-    _ours(transform.WrapCasts),
-    _ours(transform.WrapIntegers, needs_target=True),
-    _ours(transform.ClampIndices),
-    _ours(transform.StoreBound),
+    _ours(tvm_mends.KeepFloats),
+    _ours(tvm_mends.BindChoices, needs_target=True),
+    _ours(tvm_mends.GuardDivisions),
+    _ours(tvm_mends.WrapCasts),
+    _ours(tvm_mends.WrapIntegers, needs_target=True),
+    _ours(tvm_mends.ClampIndices),
+    _ours(tvm_mends.StoreBound),
     _ours(transform.CheckTextures),
-    _ours(transform.CheckImages),
-    _ours(transform.StageTexels),
+    _ours(tvm_mends.CheckImages),
+    _ours(tvm_mends.StageTexels),
     _ours(transform.HalfStorage),
     _ours(transform.ComputeSingle),
     # Of planned memory.
@@ -293,8 +293,8 @@ _ENTRIES = (
     _ours(
         transform.PlanMemory, "FluidML, Algorithm 4", lambda _, target: transform.PlanMemory(target), needs_target=True
     ),
-    _ours(transform.OwnStorages),
-    _ours(transform.FitStorages),
+    _ours(tvm_mends.OwnStorages),
+    _ours(tvm_mends.FitStorages),
     _ours(transform.CaptureGraphs, make=lambda _, target: transform.CaptureGraphs(target), needs_target=True),
     # TVM's.
     _of_tvm("DecomposeOpsForInference"),

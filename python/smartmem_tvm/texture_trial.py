@@ -18,9 +18,9 @@ from .schedule import ScheduleKernels
 from .schedule.core.nest import outlined
 from .schedule.schedule_kernels import kernel_rules
 from .target import named_device
-from .transform.check_textures import CheckTextures
-from .transform.lower_rotations import LowerRotations
-from .transform.stage_texels import StageTexels
+from .transform.layout.check_textures import CheckTextures
+from .transform.layout.lower_rotations import LowerRotations
+from .tvm_mends.stage_texels import StageTexels
 
 Times = Callable[[tirx.PrimFunc], float | None]
 Measure = Callable[[tirx.PrimFunc, tvm.IRModule], float | None]

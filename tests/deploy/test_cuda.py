@@ -18,7 +18,7 @@ from smartmem_tvm.deploy.weights import Machine
 from smartmem_tvm.pipeline import lower_phases
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.target import host_target, parse_target
-from smartmem_tvm.transform import capture_graphs
+from smartmem_tvm.transform.memory import capture_graphs
 
 SIZE = 192  # of weights that become parameters
 

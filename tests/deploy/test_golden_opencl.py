@@ -12,7 +12,7 @@ from opencl_rules import check_opencl
 from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.pipeline import Options
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.transform.check_images import planned_memory
+from smartmem_tvm.tvm_mends.check_images import planned_memory
 from texture_modules import body, sources
 from texture_operators import ALONE, IMAGE, ROWS, attention, conv, dense, images, layer_norm, matrices, nn, op, weight
 

@@ -14,7 +14,7 @@ from helpers import module
 from opencl_rules import check_opencl
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.transform.check_images import planned_memory
+from smartmem_tvm.tvm_mends.check_images import planned_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"

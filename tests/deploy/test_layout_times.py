@@ -15,7 +15,7 @@ from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
 from smartmem_tvm.schedule import loop_orders
 from smartmem_tvm.target import host_target, parse_target
-from smartmem_tvm.transform.plan_layout import layout_questions
+from smartmem_tvm.transform.layout.plan_layout import layout_questions
 
 SHAPE = (1, 4, 10, 9)
 

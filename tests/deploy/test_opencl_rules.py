@@ -13,7 +13,7 @@ from smartmem_tvm.analysis.texel_reads import PARTIAL, TexelReads, summed
 from smartmem_tvm.deploy.textures import build_textures
 from smartmem_tvm.frontend import from_onnx
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.transform.check_images import Planned, planned_memory
+from smartmem_tvm.tvm_mends.check_images import Planned, planned_memory
 from texture_modules import TARGET, Program, from_texels, to_texels
 
 MODELS = Path(__file__).parents[2] / "models"

@@ -11,7 +11,7 @@ from opencl_parser import parse_kernels, sources
 from opencl_rules import check_opencl
 from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.ir.graph import read_log
-from smartmem_tvm.transform.check_images import planned_memory
+from smartmem_tvm.tvm_mends.check_images import planned_memory
 from texture_modules import TARGET
 from texture_operators import CASES, TEXELS
 

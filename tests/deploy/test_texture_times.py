@@ -14,7 +14,7 @@ from smartmem_tvm.ir.kernel import emit
 from smartmem_tvm.target import host_target, parse_target
 from smartmem_tvm.texture_trial import TextureTrial
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
-from smartmem_tvm.transform.place_textures.place_textures import PlaceTextures
+from smartmem_tvm.transform.layout.place_textures.place_textures import PlaceTextures
 
 TARGET = parse_target("opencl-texture")
 

@@ -12,8 +12,8 @@ from opencl_reads import texel_reads, why_partial
 from opencl_rules import check_opencl
 from smartmem_tvm.deploy.export import load, save
 from smartmem_tvm.ir.graph import read_log
-from smartmem_tvm.transform.check_images import planned_memory
-from smartmem_tvm.transform.place_textures.place_textures import SCOPE
+from smartmem_tvm.transform.layout.place_textures.place_textures import SCOPE
+from smartmem_tvm.tvm_mends.check_images import planned_memory
 from texture_modules import TARGET
 from texture_operators import ALONE, IMAGE, ROWS, conv, dense, images, matrices, weight
 

@@ -18,7 +18,7 @@ import _smartmem_pipeline
 from smartmem_tvm.deploy import textures
 from smartmem_tvm.deploy.textures import TIR_PIPELINE
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.transform.check_textures import SCOPES, CheckTextures
+from smartmem_tvm.transform.layout.check_textures import SCOPES, CheckTextures
 from texture_modules import TARGET, Program, emitted, opencl, single_numbers, to_texels
 
 ROOT = Path(__file__).parents[2]

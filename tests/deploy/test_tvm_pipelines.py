@@ -11,7 +11,7 @@ from smartmem_tvm.deploy import tvm_pipelines
 from smartmem_tvm.deploy.tvm_pipelines import PIPELINES, compile_tvm, schedule_tvm
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.transform.check_textures import CheckTextures
+from smartmem_tvm.transform.layout.check_textures import CheckTextures
 from texture_modules import TARGET, emitted, opencl
 
 IMAGE, POINTS = (1, 16, 12, 10), (16, 16, 1, 1)

@@ -13,7 +13,7 @@ from smartmem_tvm.deploy.export import load, save
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.transform.check_textures import SCOPES
+from smartmem_tvm.transform.layout.check_textures import SCOPES
 
 MANIFEST = {"inputs": [{"name": "x", "shape": [5, 200], "dtype": "float32"}], "outputs": ["y"]}
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import te, tirx
 
 from smartmem_tvm.deploy.textures import build_textures, texture_machine
-from smartmem_tvm.transform.check_textures import CHANNELS, SCOPES
+from smartmem_tvm.transform.layout.check_textures import CHANNELS, SCOPES
 from texture_modules import TARGET, Program, body, from_texels, opencl, rounded_alike, sources, to_texels
 
 # For each scope shapes with 1, with primes and with several dimensions of each of depth, height and width.

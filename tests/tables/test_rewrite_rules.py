@@ -6,8 +6,8 @@ import pytest
 from smartmem_tvm.tables.operator_cost import FLOPS
 from smartmem_tvm.tables.properties import PROPERTIES, Law, properties
 from smartmem_tvm.tables.rewrite_rules import RULES, TABLE_4
-from smartmem_tvm.transform.rewrite_algebra.conditions import parse_condition
-from smartmem_tvm.transform.rewrite_algebra.terms import Term, operators, parse_term
+from smartmem_tvm.transform.rewrite.rewrite_algebra.conditions import parse_condition
+from smartmem_tvm.transform.rewrite.rewrite_algebra.terms import Term, operators, parse_term
 
 
 def variables(term) -> set[str]:

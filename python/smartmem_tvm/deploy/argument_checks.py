@@ -11,7 +11,7 @@ from __future__ import annotations
 from tvm import IRModule, ir, relax, tirx
 
 from ..ir.walk import collect
-from ..transform.capture_graphs import RECORDERS, launch_of
+from ..transform.memory.capture_graphs import RECORDERS, launch_of
 from ..tune.parameters import has_fixed_shapes
 
 UNCHECKED = "smartmem.unchecked_arguments"

@@ -32,10 +32,10 @@ from ..pipeline import (
 )
 from ..schedule.schedule_kernels import kernel_plans, kernel_rules, without_plans
 from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target, runs_ours
-from ..transform.capture_graphs import kernels_per_graph
-from ..transform.check_images import CheckImages, planned_memory
+from ..transform.memory.capture_graphs import kernels_per_graph
 from ..tune.apply_records import tuning_of
 from ..tvm_lock import one_at_a_time
+from ..tvm_mends.check_images import CheckImages, planned_memory
 from .argument_checks import trust_own_tensors
 from .bounds import with_bounds_checks
 from .compiled import Compiled

@@ -8,7 +8,7 @@ from tvm.target import Target
 
 from ..cpu_code import code_generation
 from ..target import is_gpu
-from ..transform.check_images import CheckImages, planned_memory
+from ..tvm_mends.check_images import CheckImages, planned_memory
 from .gpu_build import build_kernels
 from .textures import tir_pipeline
 

@@ -25,10 +25,10 @@ from ..ir.kernel import DECISIONS
 from ..pipeline import prepare_passes
 from ..schedule import loop_orders
 from ..target import is_gpu
-from ..transform.guard_divisions import GuardDivisions
-from ..transform.plan_layout import Question, layout_questions
+from ..transform.layout.plan_layout import Question, layout_questions
 from ..tune.kernel import scheduled
 from ..tune.profile_store import ProfileStore, kernel_key
+from ..tvm_mends.guard_divisions import GuardDivisions
 from .measure import Kernels, compiled, kernel_seconds, random_arguments
 from .weights import Weight
 

@@ -18,7 +18,7 @@ from ..executor.readings import PROFILE, Readings, in_turns
 from ..ir.kernel import Kernel, Opaque, Stage, parse
 from ..ir.walk import loads
 from ..pipeline import Options, lower_phases, run_phases
-from ..transform.guard_divisions import GuardDivisions
+from ..tvm_mends.guard_divisions import GuardDivisions
 from .weights import Weight
 
 _RUNNING = 120.0  # seconds; kernels without a specific rule are slow, and drivers compile at the first launch

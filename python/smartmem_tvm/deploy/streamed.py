@@ -49,7 +49,7 @@ def problem_of(description: Mapping, seconds: Sequence[float] = ()) -> Problem:
     Parameters
     ----------
     description : mapping
-        The description of ``main`` that `transform.stream_weights` wrote.
+        The description of ``main`` that `transform.memory.stream_weights` wrote.
     seconds : sequence of float, optional
         Measured seconds of each step; estimated if not given.
     """
@@ -175,7 +175,7 @@ class StreamedMachine(Machine):
     places : sequence of dict
         The place of each weight in the file.
     description : mapping
-        The description of ``main`` that `transform.stream_weights` wrote.
+        The description of ``main`` that `transform.memory.stream_weights` wrote.
     budget : int or str, optional
         See `set_memory_budget`.
     check : callable, optional

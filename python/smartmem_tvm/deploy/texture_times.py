@@ -17,7 +17,7 @@ from ..executor.devices import Devices, Executor
 from ..executor.readings import TEXTURES
 from ..ir.texels import is_texture
 from ..texture_trial import Measure
-from ..transform.lift_workspaces import with_parameters, workspaces
+from ..transform.memory.lift_workspaces import with_parameters, workspaces
 from ..tune.profile_store import ProfileStore, kernel_key
 from .gpu_build import build_kernels
 from .measure import Kernels, kernel_seconds, random_weights

@@ -9,17 +9,17 @@ import tvm
 from tvm import relax, tirx
 from tvm.tirx import compilation_pipeline
 
-from .._tvm import cuda_tir_pipeline, opencl_tir_pipeline, texture_tir_pipeline
 from ..ir.half import HALF
 from ..pipeline import Options, lower_phases, run_phases
 from ..target import has_textures, is_cuda, is_opencl
-from ..transform.check_textures import SCOPES, CheckTextures
-from ..transform.compute_single import ComputeSingle
-from ..transform.half_storage import HalfStorage
-from ..transform.mend_vectors import MendVectors
-from ..transform.stage_texels import StageTexels
+from ..transform.layout.check_textures import SCOPES, CheckTextures
+from ..transform.precision.compute_single import ComputeSingle
+from ..transform.precision.half_storage import HalfStorage
+from ..tvm_mends.lowering import cuda_tir_pipeline, opencl_tir_pipeline, texture_tir_pipeline
+from ..tvm_mends.mend_vectors import MendVectors
+from ..tvm_mends.stage_texels import StageTexels
+from ..tvm_mends.texture_pipeline import ScheduleTexels
 from .cuda_math import LeaveFastMath
-from .tvm_texture_mends import ScheduleTexels
 
 TIR_PIPELINE = "smartmem_texture"
 """Name of the TIR pipeline with textures, for ``tvm.compile(mod, target, tir_pipeline=...)``."""

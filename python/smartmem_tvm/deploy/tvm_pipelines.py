@@ -12,9 +12,9 @@ from tvm.s_tir import dlight
 
 from ..errors import UserError
 from ..target import has_textures
+from ..tvm_mends.texture_pipeline import OwnNodes, SplitByScope, convolve_narrow_groups
 from .build import generate
 from .compiled import Compiled
-from .tvm_texture_mends import OwnNodes, SplitByScope, convolve_narrow_groups
 from .weights import lift_weights
 
 PIPELINES = ("default", "textures", "textures-matmul")

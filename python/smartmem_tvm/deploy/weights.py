@@ -24,7 +24,7 @@ from ..ir.sizes import LARGE, STORABLE, WEIGHT_ALIGNMENT, data_bytes, number_byt
 from ..ir.walk import collect
 from ..narrow import to_bytes
 from ..tensor_arrays import array_of, tensor_of
-from ..transform.check_textures import SCOPES
+from ..transform.layout.check_textures import SCOPES
 
 
 @dataclass(frozen=True)

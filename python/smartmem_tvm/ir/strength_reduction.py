@@ -203,7 +203,7 @@ class Simplifier:
         return int(grown) if isinstance(grown, tirx.IntImm) else None
 
     def _equal(self, first, second) -> bool:
-        """Compare two expressions by value: iter_map_simplify is not always right (see `transform.guard_divisions`)."""
+        """Compare two expressions by value: iter_map_simplify is not always right (see `tvm_mends.guard_divisions`)."""
         vars_ = variables(first) + [v for v in variables(second) if v not in variables(first)]
         if any(v not in self.ranges for v in vars_):
             return False

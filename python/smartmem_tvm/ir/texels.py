@@ -33,7 +33,7 @@ def read_singly(func: tirx.PrimFunc) -> frozenset[int]:
     Parameters
     ----------
     func : tirx.PrimFunc
-        Scheduled kernel after `transform.StageTexels`: one access reads each vector.
+        Scheduled kernel after `tvm_mends.StageTexels`: one access reads each vector.
     """
     single: list = []
 

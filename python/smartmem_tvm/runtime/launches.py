@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from ..deploy.compiled import Compiled
-from ..transform.capture_graphs import RECORD
+from ..transform.memory.capture_graphs import RECORD
 
 
 def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:

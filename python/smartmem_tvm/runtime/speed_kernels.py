@@ -11,7 +11,7 @@ from tvm.target import Target
 
 from ..schedule.core.nest import PARALLEL, UNROLL, VECTOR, allocate, block, index, loop, scratch, store
 from ..schedule.cpu.params import CpuParams
-from ..transform.vectorize_math import VectorizeMath
+from ..transform.lower.vectorize_math import VectorizeMath
 
 STEPS = 20_000
 """Iterations of a loop of multiply-adds."""

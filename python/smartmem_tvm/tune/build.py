@@ -18,9 +18,9 @@ from ..cpu_code import code_generation
 from ..executor.workers import Confines, Workers
 from ..schedule.core.decisions import DECISIONS
 from ..target import is_gpu
-from ..transform.guard_divisions import guarded
-from ..transform.lift_workspaces import with_parameters, workspaces
-from ..transform.wrap_casts import wrapped
+from ..transform.memory.lift_workspaces import with_parameters, workspaces
+from ..tvm_mends.guard_divisions import guarded
+from ..tvm_mends.wrap_casts import wrapped
 from .host import memory_bytes
 from .kernel import scheduled
 from .parameters import Parameter, parameters, write_parameters

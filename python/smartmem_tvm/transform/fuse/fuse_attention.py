@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FuseAttention: a row of scores stays on chip, from the product that makes it to the one that uses it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from ...analysis.classify import reduces
+from ...analysis.fusion import SINGLE_ROW_BYTES
+from ...analysis.fusion_price import PRICIER, Prices, judge
+from ...analysis.row_chain import RowChain, factors, row_chain_of, summand
+from ...ir.change_axes import aligned
+from ...ir.compose import can_reindex, fresh, merge, replace_loads
+from ...ir.graph import Graph, Node, rewrite_graphs
+from ...ir.index_map import variables
+from ...ir.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
+from ...ir.walk import loads
+
+FLOAT_BYTES = 4
+# Rows worked on at a time at the least, and how many row-sized buffers that takes.
+LEAST_ROWS, ROW_BUFFERS = 8, 2
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.FuseAttention")
+class FuseAttention:
+    """Put a product, the statistics of its rows, and a product that sums over these rows into one kernel.
+
+    Before::
+
+        s = matmul_add(q, k, bias)      # [heads, rows, keys]
+        p = softmax(s)
+        o = matmul(p, v)
+
+    After::
+
+        o = matmul_add_softmax_matmul(q, k, bias, v)     # a block of rows of s and p lives in the cache
+
+    Nothing is known of attention: kernels are merged one by one, in execution order, and the result is kept if it is a
+    chain of rows (`analysis.row_chain`) that begins with a product and has a statistic. So softmax joins the product
+    before it even where no product follows. Where there is but one row, products follow each other as well: the two
+    layers of squeeze-and-excitation, whose result in between is a few hundred numbers. Refused are
+
+    1. intermediate results that somebody else reads, or that are results of the function,
+    2. stages that leave their row, or read through a map that is no renaming of axes,
+    3. chains of fewer than `LEAST_ROWS` rows (but one), and rows that are columns of what is in memory: to arrange
+       them takes longer than to multiply them,
+    4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
+       row, `SINGLE_ROW_BYTES`).
+
+    The last two are those of a CPU; another target brings its own reasons. A rule may take an attention whose keys go
+    by block by block, however long its rows are: then the first product and the softmax are put together for the sake
+    of the second product, which follows. Where kernels have prices, a chain that is predicted to take longer than its
+    two kernels is refused as well: pooling after a convolution, whose windows have too few places for a product per
+    window (`analysis.fusion_price`).
+
+    This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
+
+    Parameters
+    ----------
+    on_chip_bytes : int
+        Working set that one task of a CPU may have.
+    refusal : callable, optional
+        Chain of rows -> why it does not pay as one kernel, or an empty string; in place of 3 and 4.
+    passing : callable, optional
+        Chain of rows -> whether a rule takes it with rows of any length; nothing else is asked then.
+    prices : Prices, optional
+        What kernels would cost on the target; without, nothing is refused for its price.
+    """
+
+    def __init__(
+        self,
+        on_chip_bytes: int = 512 * 1024,
+        refusal: Callable[[RowChain], str] | None = None,
+        prices: Prices | None = None,
+        passing: Callable[[RowChain], bool] | None = None,
+    ):
+        self.refusal = refusal or (lambda chain: cpu_refusal(chain, on_chip_bytes))
+        self.passing = passing
+        self.prices = prices
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every dataflow function of `mod`."""
+        return rewrite_graphs(mod, lambda graph: fuse_attention(graph, self.refusal, self.prices, self.passing))
+
+
+def fuse_attention(
+    graph: Graph,
+    refusal: Callable[[RowChain], str],
+    prices: Prices | None = None,
+    passing: Callable[[RowChain], bool] | None = None,
+) -> list[dict]:
+    """Rewrite `graph` in place, but for chains that `refusal` has a reason against, or their price.
+
+    Chains for which `passing` holds, or will hold with the only reader of their result, are fused in any case.
+
+    Returns one decision per pair that could be a chain.
+    """
+    log = []
+    for node in graph:
+        for producer in _producers(graph, node):
+            try:
+                kernels = _aligned(node, producer)
+                merged = merge(*kernels, inline_output=False)
+                chain = row_chain_of(merged)
+            except Opaque:
+                continue
+            if chain.kernel.stages[0] not in chain.products or not (chain.statistics or is_single_row(chain)):
+                continue
+            decision = {"pass": "FuseAttention", "operator": producer.members[-1]}
+            goes_on = passing is not None and (passing(chain) or _leads_to(graph, node, merged, passing))
+            why = "" if goes_on else refusal(chain)
+            if why:
+                log.append({**decision, "action": "kept", "reason": why})
+                continue
+            verdict = judge(prices, [divide_late(merged)], (producer.kernel, node.kernel))
+            decision |= verdict.noted
+            if verdict.refuses:
+                log.append({**decision, "action": "kept", "reason": PRICIER})
+                continue
+            node.kernel, _, producer.kernel = kernels
+            graph.absorb(node, producer, inline_output=False)
+            graph.remove(producer)
+            node.kernel = divide_late(node.kernel)
+            why = "a block of its rows stays on chip until the kernel is done with it"
+            log.append({**decision, "action": "fused", "into": [node.var.name], "reason": why})
+    return log
+
+
+def _leads_to(graph: Graph, node: Node, merged: Kernel, passing: Callable[[RowChain], bool]) -> bool:
+    """Whether the kernel that is to be `node` makes a chain for which `passing` holds with its only reader."""
+    readers = graph.readers(node.var)
+    if graph.is_output(node.var) or len(readers) != 1 or readers[0].kernel is None or not reduces(readers[0].kernel):
+        return False
+    reader = readers[0]
+    try:
+        buffer = reader.kernel.inputs[[a.same_as(node.var) for a in reader.args].index(True)]
+        return passing(row_chain_of(merge(*aligned(reader.kernel, buffer, fresh(merged)), inline_output=False)))
+    except Opaque:
+        return False
+
+
+def is_single_row(chain: RowChain) -> bool:
+    """Whether there is but one row, and one set of matrices."""
+    return chain.row_count * chain.batch_count == 1
+
+
+def cpu_refusal(chain: RowChain, on_chip_bytes: int) -> str:
+    """Why a chain does not pay as one kernel of a CPU whose tasks have `on_chip_bytes`; empty if it does."""
+    needed = working_set(chain)
+    if needed > (SINGLE_ROW_BYTES if is_single_row(chain) else on_chip_bytes):
+        return f"its rows and matrices take {needed} bytes, too many to work on by one core"
+    if 1 < chain.row_count < LEAST_ROWS or (chain.row_count == 1 and chain.batch_count > 1):
+        return f"{chain.row_count} rows use a matrix, too few to pay for arranging it"
+    first = chain.kernel.stages[0]
+    if not walks_along(chain.products[first].left, first.reduction):
+        return "its rows do not lie along the depth of the product"
+    return ""
+
+
+def _producers(graph: Graph, node: Node) -> list[Node]:
+    """Reducing kernels that only `node` reads."""
+    if node.kernel is None or not reduces(node.kernel):
+        return []
+    found = [p for p in map(graph.producer, node.operands) if p is not None and p.kernel is not None]
+    mine = [p for p in found if not graph.is_output(p.var) and graph.readers(p.var) == [node]]
+    return [p for p in mine if reduces(p.kernel) and len(p.kernel.outputs) == 1 and _may_pay(p.kernel, node.kernel)]
+
+
+def _may_pay(first: Kernel, second: Kernel) -> bool:
+    """Whether there is a statistic in it, or just one row: a look before the pair is taken apart."""
+    one_row = math.prod(shape_of(first.outputs[0])) == max(shape_of(first.outputs[0]), default=1)
+    return one_row or any(
+        s.reduction and not isinstance(summand(s), tirx.Mul) for k in (first, second) for s in k.stages
+    )
+
+
+def _aligned(node: Node, producer: Node) -> tuple[Kernel, object, Kernel]:
+    """Reader, its input and producer, with iterators such that the reader stays in the rows of the producer."""
+    buffer = node.kernel.inputs[[a.same_as(producer.var) for a in node.args].index(True)]
+    return aligned(node.kernel, buffer, fresh(producer.kernel))
+
+
+def working_set(chain: RowChain) -> int:
+    """Bytes that a task keeps at hand: its rows, and all matrices that it multiplies them with."""
+    rows = min(LEAST_ROWS, chain.row_count) * chain.widest * ROW_BUFFERS
+    return FLOAT_BYTES * (rows + chain.matrix_size)
+
+
+def walks_along(value, depth: tuple) -> bool:
+    """Whether every load of `value` that iterates over `depth` does so in its last dimension (of more than one)."""
+    for load in loads(value):
+        places = [i for i, extent in zip(load.indices, shape_of(load.source), strict=True) if extent > 1]
+        used = [any(v in depth for v in variables(i)) for i in places]
+        if any(used) and not used[-1]:
+            return False
+    return True
+
+
+def divide_late(kernel: Kernel) -> Kernel:
+    """``sum_j (e[j] / t) * v[j]`` becomes ``(sum_j e[j] * v[j]) / t`` where that divides fewer numbers.
+
+    This is the distributive law; no quotient of a softmax is larger than its numerator, so nothing overflows.
+    """
+    for quotient in kernel.stages:
+        if isinstance(quotient.body, tirx.BufferStore) and isinstance(quotient.body.value, tirx.Div):
+            readers = kernel.readers(quotient.body.buffer)
+            stages = _divided_late(quotient, readers[0]) if len(readers) == 1 else None
+            if stages is not None:
+                others = [s for s in kernel.stages if s is not quotient]
+                at = others.index(readers[0])
+                kernel = replace(kernel, stages=(*others[:at], *stages, *others[at + 1 :]))
+    return kernel
+
+
+def _divided_late(quotient: Stage, product: Stage) -> tuple[Stage, Stage] | None:
+    """The product of the numerator, and the division of its result; None if the law does not apply or pay."""
+    numerator, divisor = quotient.body.value.a, quotient.body.value.b
+    points = math.prod(quotient.extents.values())
+    results = math.prod(product.extents[v] for v in product.spatial)
+    if (
+        not (quotient.is_pointwise and isinstance(numerator, ir.TensorLoad) and can_reindex(product))
+        or results >= points
+    ):
+        return None
+    term, buffer = summand(product), quotient.body.buffer
+    reads = [load for load in product.loads if load.source.same_as(buffer)]
+    if term is None or len(reads) != 1 or not any(f.same_as(reads[0]) for f in factors(term)):
+        return None
+    point = dict(zip(quotient.spatial, reads[0].indices, strict=True))
+    shared = substitute(divisor, point)
+    if any(v in product.reduction for v in variables(shared)):
+        return None
+    summed = _writing_to(replace_loads(product, buffer, lambda _: substitute(numerator, point)), f"{buffer.name}_sum")
+    fresh_vars = {v: tirx.Var(v.name, v.ty) for v in product.spatial}
+    iters = tuple(tirx.IterVar(it.dom, fresh_vars[it.var], SPATIAL) for it in product.iters if it.var in fresh_vars)
+    place = [substitute(i, fresh_vars) for i in product.body.indices]
+    value = summed.body.buffer[tuple(place)] / substitute(shared, fresh_vars)
+    return summed, Stage(quotient.name, iters, tirx.BufferStore(product.body.buffer, value, place))
+
+
+def _writing_to(stage: Stage, name: str) -> Stage:
+    """A reduction with a result buffer of its own."""
+    old = stage.body.buffer
+    new = tirx.decl_buffer(old.shape, old.dtype, name)
+
+    def rewrite(node):
+        node = tvm_ffi.structural_map(
+            node, (ir.TensorLoad, lambda ld: new[tuple(ld.indices)] if ld.source.same_as(old) else ld)
+        )
+        return tvm_ffi.structural_map(node, (tirx.BufferStore, lambda s: tirx.BufferStore(new, s.value, s.indices)))
+
+    return Stage(stage.name, stage.iters, rewrite(stage.body), rewrite(stage.init), stage.annotations)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FuseOperators: pointwise operators ride along with the reductions before or after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+
+from ...analysis.classify import reduces
+from ...analysis.fusion import MEASURED, SCHEDULES, FusionCheck, FusionDecision, Profiles, result_bytes, work
+from ...analysis.fusion_price import PRICE, Prices
+from ...ir.graph import Graph, Node, rewrite_graphs
+from ...ir.kernel import Kernel
+from ...tables.mapping_type import MappingType
+
+_IMPEDANCE = {kind: rank for rank, kind in enumerate(MappingType)}
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.FuseOperators")
+class FuseOperators:
+    """Explore a fusion plan from seeds (DNNFusion 4.3, Listing 1), after layout operators are gone.
+
+    Before::
+
+        a = matmul(x, w)
+        b = add(a, bias)
+        c = gelu(b)
+        d = add(c, residual)
+
+    After::
+
+        d = matmul_add_gelu_add(x, w, bias, residual)      # one kernel
+
+    1. The seed is the One-to-One operator with the smallest intermediate result; operators of other mapping types
+       follow when none is left.
+    2. It grows to its successors, from each to the next: a block with a single reader is computed there, if that
+       evaluates each of its elements once.
+    3. It grows to its predecessors: a reduction that only the block reads takes it in as its last stage.
+    4. A cheap block that neither way takes is computed again in each of its readers.
+
+    Each step asks `analysis.fusion`: green cells of Table 3 fuse, red ones do not, yellow ones ask the profile store;
+    what is left of registers and local memory limits all. Refusals keep their reason.
+
+    Parameters
+    ----------
+    profiles : Profiles, optional
+        A `tune.profile_store.ProfileStore`; without one the cost model of `analysis.fusion` decides yellow cells.
+    prices : Prices, optional
+        What kernels would cost on the target: they decide where a fusion makes windows compute something again.
+    is_product : callable, optional
+        Says of a kernel whether schedules see a product in it: no view is fused that hides one (`schedule.is_product`).
+    """
+
+    def __init__(
+        self,
+        profiles: Profiles | None = None,
+        prices: Prices | None = None,
+        is_product: Callable[[Kernel], bool] | None = None,
+    ):
+        self.known = profiles, prices, is_product
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every dataflow function of `mod`."""
+        return rewrite_graphs(mod, lambda graph: FusionPlan(graph, FusionCheck(graph, *self.known)).explore())
+
+
+class FusionPlan:
+    """Blocks growing in one graph; `explore` rewrites it in place."""
+
+    def __init__(self, graph: Graph, check: FusionCheck):
+        self.graph, self.check = graph, check
+        self.decisions: dict[str, dict] = {}
+
+    def explore(self) -> list[dict]:
+        """Grow from every seed until nothing changes; returns one decision for each pointwise operator."""
+        grown = True
+        while grown:  # what one block could not take in, it may once another one has left
+            grown = False
+            for seed in self.seeds():
+                grown |= seed in self.graph and self.grow(seed)
+        return list(self.decisions.values())
+
+    def seeds(self) -> list[Node]:
+        """Pointwise nodes: the simplest mapping type first, of these the smallest intermediate result."""
+        nodes = [node for node in self.graph if _is_pointwise(node)]
+        return sorted(nodes, key=lambda node: (_IMPEDANCE[self.check.type_of(node)], result_bytes(node)))
+
+    def grow(self, block: Node) -> bool:
+        """Fuse what goes with `block`; whether anything did."""
+        grown = False
+        while (bigger := self.fuse_successor(block) or self.fuse_predecessor(block)) is not None:
+            block, grown = bigger, True
+        return self.repeat_in_readers(block) or grown
+
+    def fuse_successor(self, block: Node) -> Node | None:
+        """Step 2; returns the grown block."""
+        readers = self.graph.readers(block.var)
+        if len(readers) != 1 or block.kernel is None:
+            return None
+        (reader,) = readers
+        if not _is_pointwise(block):
+            return self._append(block, reader) if _is_pointwise(reader) else None
+        decision = self.check.inline(block, readers, once=True)
+        self._record(block, decision, readers)
+        return self._inline(block, readers)[0] if decision.fuse else None
+
+    def fuse_predecessor(self, block: Node) -> Node | None:
+        """Step 3; of several reductions the one with the most work takes the block in."""
+        if not _is_pointwise(block):
+            return None
+        nodes = [self.graph.producer(arg) for arg in block.args]
+        candidates = [p for p in nodes if p is not None and p.kernel is not None and reduces(p.kernel)]
+        for producer in sorted(candidates, key=work, reverse=True):
+            if self._append(producer, block):
+                return block
+        return None
+
+    def repeat_in_readers(self, block: Node) -> bool:
+        """Step 4."""
+        if not _is_pointwise(block):
+            return False
+        readers = self.graph.readers(block.var)
+        decision = self.check.inline(block, readers)
+        self._record(block, decision, readers)
+        return decision.fuse and bool(self._inline(block, readers))
+
+    def _append(self, producer: Node, node: Node) -> Node | None:
+        decision = self.check.append(producer, node)
+        if decision.is_news:
+            self._record(node, decision, [node])
+        if not decision.fuse:
+            return None
+        self.graph.absorb(node, producer, inline_output=False)
+        self.graph.remove(producer)
+        return node
+
+    def _inline(self, node: Node, readers: list[Node]) -> list[Node]:
+        for reader in readers:
+            self.graph.absorb(reader, node, inline_output=True)
+        self.graph.remove(node)
+        return readers
+
+    def _record(self, node: Node, decision: FusionDecision, into: list[Node]) -> None:
+        operator = node.members[-1]
+        if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith(
+            (MEASURED, SCHEDULES, PRICE)
+        ):
+            return  # that nothing else took it in either is no news
+        entry = {"pass": "FuseOperators", "operator": operator, "action": "fused" if decision.fuse else "kept"}
+        if decision.fuse:
+            entry["into"] = [reader.var.name for reader in into]
+        self.decisions[operator] = {**entry, "reason": decision.reason, **decision.noted}
+
+
+def _is_pointwise(node: Node) -> bool:
+    return node.kernel is not None and all(stage.is_pointwise for stage in node.kernel.stages)

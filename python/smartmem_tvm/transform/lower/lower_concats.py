@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LowerConcats: concatenations of many tensors."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import ir, relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...ir.graph import MOST_INPUTS
+from ...ir.rewrite_calls import rewrite_calls
+
+_CONCAT, _STACK = ir.Op.get("relax.concat"), ir.Op.get("relax.stack")
+_TOGETHER = 32  # tensors of one concatenation, where there are more than a kernel takes
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.LowerConcats")
+class LowerConcats:
+    """Concatenate many tensors in groups, and then the groups.
+
+    Before::
+
+        y = concat([x0, x1, ..., x299])
+
+    After::
+
+        y = concat([concat([x0, ..., x31]), concat([x32, ..., x63]), ...])
+
+    The kernel of a concatenation is a chain of choices as long as its list, and has a parameter for each of them, of
+    which devices take only so many (`ir.graph.MOST_INPUTS`). Tensors are stacked alike. Refused are lists that are no
+    longer than that.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every Relax function of `mod`."""
+        return rewrite_calls(mod, _Lowering(mod))
+
+
+@mutator
+class _Lowering(PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        joins = call.op in (_CONCAT, _STACK) and isinstance(call.args[0], relax.Tuple)
+        parts = list(call.args[0].fields) if joins else []
+        if len(parts) <= MOST_INPUTS:
+            return call
+        if call.op == _STACK:
+            parts = [self.builder_.emit(relax.op.expand_dims(part, call.attrs.axis)) for part in parts]
+        while len(parts) > _TOGETHER:
+            groups = [parts[start : start + _TOGETHER] for start in range(0, len(parts), _TOGETHER)]
+            parts = [self._concat(group, call.attrs.axis) for group in groups]
+        return self._concat(parts, call.attrs.axis)
+
+    def _concat(self, parts: list, axis: int) -> relax.Expr:
+        return self.builder_.emit(relax.op.concat(parts, axis)) if len(parts) > 1 else parts[0]

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StreamWeights: weights, and all tensors between kernels, come from an arena that a plan fills while kernels run."""
+
+from __future__ import annotations
+
+import json
+
+import tvm
+from tvm import ir, relax, s_tir, tirx
+
+from ...ir.allocations import Allocation, allocations, is_launch, is_packed
+from ...ir.sizes import ROWS, STORABLE, STREAM, STREAMED, STREAMED_FROM, WEIGHT_ALIGNMENT, data_bytes
+from ...planner.arena import aligned
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.StreamWeights")
+class StreamWeights:
+    """Let ``main`` ask a stream for its tensors and its weights (FlexNN, 3.4).
+
+    Before::
+
+        a = R.builtin.alloc_tensor((100,), "float32"); first(x, w, a)
+
+    After, with one more parameter, a ``WeightStream`` of ``native/stream``::
+
+        smartmem.stream.begin(stream)
+        a = smartmem.stream.tensor(stream, 0, (100,), "float32")
+        w = smartmem.stream.weight(stream, 0, (50, 100), "float32");   first(x, w, a)
+        smartmem.stream.done(stream, 0)
+        smartmem.stream.end(stream)
+
+    Nothing in the code depends on where tensors lie or when weights are read: that is the plan of the stream, which may
+    change between inferences. ``weight`` waits until it is read. Which tensor is needed when is the attribute `STREAM`
+    of ``main``, and what the weights are `STREAMED` of the module, in the order in which their numbers count.
+
+    To be run after ``CallTIRRewrite`` and `JoinSlices`. Left alone: results, which the caller keeps, tensors of unknown
+    shape, constants of at most `STREAMED_FROM` bytes, and those of a type that numpy lacks.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes that the model is compiled for: written down, no more.
+    """
+
+    def __init__(self, budget: int = 0):
+        self.budget = budget
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to ``main``."""
+        rewriter = _Rewriter(mod, self.budget)
+        main = next((gvar for gvar in mod.get_global_vars() if gvar.name_hint == "main"), None)
+        if main is None or not isinstance(mod[main], relax.Function):
+            return mod
+        function = rewriter.main(mod[main])
+        if not rewriter.steps:
+            return mod  # nothing is lowered yet, or there is nothing to do
+        new = mod.clone()
+        new.update_func(main, function)
+        return new.with_attr(STREAMED, list(rewriter.weights))
+
+
+class _Rewriter:
+    def __init__(self, mod: tvm.IRModule, budget: int):
+        self.mod, self.budget = mod, budget
+        self.stream = relax.Var("stream", relax.AnyType())
+        self.weights: dict[tvm.runtime.Tensor, int] = {}
+        self.offsets: list[int] = []  # of the weights, in the file
+        self.end = 0
+        self.steps: list[dict] = []
+        self.uses: list[dict] = []
+        self.tensors: list[dict] = []
+
+    def main(self, func: relax.Function) -> relax.Function:
+        """The function with a stream for its last parameter."""
+        found = {var: each for var, each in allocations(self.mod, func, packed=(ROWS,)).items() if each.fits}
+        blocks = []
+        for block in func.body.blocks:
+            made: list[relax.Binding] = [] if blocks else [self._packed("begin")]
+            for binding in block.bindings:
+                made += self._binding(binding, found)
+            blocks.append(relax.BindingBlock(made))
+        if not self.steps:
+            return func
+        blocks[-1] = relax.BindingBlock([*blocks[-1].bindings, self._packed("end")])
+        body = relax.SeqExpr(blocks, func.body.body)
+        plan = {"budget": self.budget, "steps": self.steps, "tensors": self.tensors, "uses": self.uses}
+        new = relax.Function([*func.params, self.stream], body, func.ret_ty, func.is_pure, func.attrs)
+        return new.with_attr({"num_input": len(func.params), STREAM: json.dumps(plan)})
+
+    def _binding(self, binding: relax.Binding, found: dict[relax.Var, Allocation]) -> list[relax.Binding]:
+        value = getattr(binding, "value", None)
+        if binding.var in found:
+            tensor = found[binding.var]
+            self.tensors.append({"bytes": tensor.bytes, "first": min(tensor.steps), "last": max(tensor.steps)})
+            return [self._tensor("tensor", len(self.tensors) - 1, binding.var)]
+        if is_packed(value, ROWS):
+            return self._rows(value)
+        if not is_launch(self.mod, value):
+            return [binding]
+        made, args, step = [], list(value.args), len(self.steps)
+        here: dict[int, relax.Var] = {}  # weights of this step: one that it reads twice is read once
+        for number, arg in enumerate(args):
+            if not (isinstance(arg, ir.Constant) and self._is_large(arg)):
+                continue
+            weight = self._number(arg.value)
+            if weight not in here:
+                here[weight] = relax.Var(f"weight_{len(self.uses)}", arg.ty)
+                made.append(self._tensor("weight", len(self.uses), here[weight]))
+                self.uses.append({"weight": weight, "bytes": data_bytes(arg.value), "step": step})
+            args[number] = here[weight]
+        self.steps.append({"kernel": value.op.name_hint, "flops": self._flops(value.op)})
+        call = relax.Call(value.op, args, value.attrs, value.ty_args)
+        return [*made, relax.VarBinding(binding.var, call), self._packed("done", step)]
+
+    def _rows(self, call: ir.Call) -> list[relax.Binding]:
+        """Rows of a table, from where `deploy.weights.write_weights` puts it."""
+        table, numbers, rows = call.args
+        offset = self.offsets[self._number(table.value)]
+        step = len(self.steps)
+        self.steps.append({"kernel": ROWS, "flops": 0.0})
+        return [self._packed("rows", offset, int(table.value.shape[0]), numbers, rows), self._packed("done", step)]
+
+    def _number(self, tensor: tvm.runtime.Tensor) -> int:
+        """Of a weight, by the order in which they come."""
+        if tensor not in self.weights:
+            self.weights[tensor] = len(self.weights)
+            self.offsets.append(aligned(self.end, WEIGHT_ALIGNMENT))
+            self.end = self.offsets[-1] + data_bytes(tensor)
+        return self.weights[tensor]
+
+    def _is_large(self, constant: ir.Constant) -> bool:
+        tensor = constant.value
+        known = isinstance(tensor, tvm.runtime.Tensor) and str(tensor.dtype) in STORABLE
+        return known and data_bytes(tensor) > STREAMED_FROM
+
+    def _flops(self, gvar: ir.GlobalVar) -> float:
+        try:
+            return float(s_tir.analysis.estimate_tir_flops(self.mod[gvar]))
+        except Exception:  # of loops whose extents it does not know; an estimate is all that this is for
+            return 0.0
+
+    def _tensor(self, name: str, number: int, var: relax.Var) -> relax.VarBinding:
+        """What the stream has of a number, as a tensor by the name of a variable."""
+        return self._packed(name, number, relax.ShapeExpr(list(var.ty.shape)), ir.StringImm(str(var.ty.dtype)), var=var)
+
+    def _packed(self, name: str, *args: int | relax.Expr, var: relax.Var | None = None) -> relax.VarBinding:
+        """A call of the stream's; without a variable it returns nothing."""
+        var = relax.Var("_", relax.TupleType([])) if var is None else var
+        given = [tirx.IntImm("int64", arg) if isinstance(arg, int) else arg for arg in args]
+        call = relax.Call(relax.ExternFunc(f"smartmem.stream.{name}"), [self.stream, *given], ty_args=[var.ty])
+        return relax.VarBinding(var, relax.BlockBuilder().normalize(call))

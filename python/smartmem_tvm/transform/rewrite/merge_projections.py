@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MergeProjections: linear layers of one input become one linear layer."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+
+from ...ir.block import as_constant
+from ...ir.graph import append_log
+from ...ir.rewrite_calls import is_static
+
+MATMUL, ADD = ir.Op.get("relax.matmul"), ir.Op.get("relax.add")
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.MergeProjections")
+class MergeProjections:
+    """Compute the projections of one tensor (query, key and value, say) by one matmul with concatenated weights.
+
+    Before::
+
+        q = add(matmul(x, wq), bq)
+        k = add(matmul(x, wk), bk)
+
+    After::
+
+        y = add(matmul(x, concat(wq, wk)), concat(bq, bk))     # concatenated at compile time
+        q = strided_slice(y)                                   # views, eliminated later
+        k = strided_slice(y)
+
+    DNNFusion's graph rewriting (distributive law). Refused are matmuls whose weight is not a constant matrix, whose
+    operand is one too or of unknown size (the slices would be kernels then), or whose dtypes differ. A constant bias
+    is taken along when the addition is the only reader. What is merged is recorded on the module.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every dataflow function of `mod`."""
+        mod, log = mod.clone(), []
+        for gvar, function in mod.functions.items():
+            if isinstance(function, relax.Function):
+                rewritten, decisions = _rewrite(function)
+                log += decisions
+                if decisions:
+                    mod.update_func(gvar, rewritten)
+        return append_log(relax.transform.Normalize()(mod), log)
+
+
+def _rewrite(function: relax.Function) -> tuple[relax.Function, list[dict]]:
+    """The function with what can be merged merged, and a decision for each operator that is part of it."""
+    blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else []
+    if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
+        return function, []
+    bindings = list(blocks[0].bindings)
+    uses, binding_of = relax.analysis.udchain(blocks[0]), {each.var: each for each in bindings}
+    groups: dict = {}
+    for binding in bindings:
+        if _is_projection(binding):
+            operand, weight = binding.value.args
+            key = (operand, *(str(each.ty.dtype.dtype) for each in (weight, binding.var)))
+            groups.setdefault(key, []).append(_with_bias(binding, binding_of, uses))
+    groups = {key: members for key, members in groups.items() if len(members) > 1}
+    if not groups:
+        return function, []
+    replaced: dict = {}  # variable of an old binding -> bindings that take its place
+    log: list[dict] = []
+    for (operand, *_), members in groups.items():
+        merged, views = _merge(operand, members)
+        log += _decisions(members, merged)
+        replaced[members[0][0].var] = merged
+        for (matmul, last), view in zip(members, views, strict=True):
+            replaced.setdefault(matmul.var, [])
+            replaced[last.var] = [*replaced.get(last.var, []), view]
+    new = [b for old in bindings for b in replaced.get(old.var, [old])]
+    body = relax.SeqExpr([relax.DataflowBlock(new)], function.body.body)
+    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs), log
+
+
+def _decisions(members: list, merged: list) -> list[dict]:
+    operators = dict.fromkeys(each.var.name for member in members for each in member)
+    facts = {"action": "merged", "into": [each.var.name for each in merged]}
+    reason = f"{len(members)} linear layers read one input: one product with all their weights reads it once"
+    return [{"pass": "MergeProjections", "operator": name, **facts, "reason": reason} for name in operators]
+
+
+def _is_projection(binding) -> bool:
+    value = binding.value if isinstance(binding, relax.VarBinding) else None
+    if not isinstance(value, ir.Call) or value.op != MATMUL:
+        return False
+    operand, weight = value.args
+    constant = isinstance(weight, ir.Constant) and weight.ty.ndim == 2
+    return constant and isinstance(operand, ir.Var) and is_static(operand.ty)
+
+
+def _with_bias(matmul, binding_of: dict, uses) -> tuple:
+    """The matmul's binding and the last binding of its chain: the addition of a constant bias, or itself."""
+    readers = list(uses.get(matmul.var, []))
+    if len(readers) == 1 and isinstance(matmul.var, relax.DataflowVar):
+        add = binding_of.get(readers[0])
+        adds = add is not None and isinstance(add.value, ir.Call) and add.value.op == ADD
+        if adds and _bias(add, matmul) is not None:
+            return matmul, add
+    return matmul, matmul
+
+
+def _bias(add, matmul) -> np.ndarray | None:
+    other = [a for a in add.value.args if not a.same_as(matmul.var)]
+    columns = int(matmul.value.args[1].ty.shape[1])
+    if len(other) == 1 and isinstance(other[0], ir.Constant) and other[0].value.numpy().shape == (columns,):
+        return other[0].value.numpy()
+    return None
+
+
+def _merge(operand, members: list) -> tuple[list, list]:
+    """Bindings of the merged layer, and one view per member."""
+    weights = [matmul.value.args[1].value.numpy() for matmul, _ in members]
+    biases = [_bias(last, matmul) if last is not matmul else None for matmul, last in members]
+    ends = np.cumsum([w.shape[1] for w in weights])
+    name = "_".join(last.var.name for _, last in members)
+    builder = relax.BlockBuilder()
+    out_dtype = members[0][0].value.attrs.out_dtype
+    weight = as_constant(np.concatenate(weights, axis=1))
+    value = builder.normalize(relax.op.matmul(operand, weight, out_dtype))
+    merged = relax.DataflowVar(f"{name}_matmul", value.ty)
+    bindings = [relax.VarBinding(merged, value)]
+    if any(bias is not None for bias in biases):
+        pairs = zip(biases, weights, strict=True)
+        dtype = str(merged.ty.dtype.dtype)
+        bias = np.concatenate([np.zeros(w.shape[1], dtype) if b is None else b for b, w in pairs])
+        value = builder.normalize(relax.op.add(merged, as_constant(bias)))
+        merged = relax.DataflowVar(f"{name}_add", value.ty)
+        bindings.append(relax.VarBinding(merged, value))
+    axis = operand.ty.ndim - 1
+    views = [
+        relax.VarBinding(last.var, relax.op.strided_slice(merged, [axis], [int(end - w.shape[1])], [int(end)]))
+        for (_, last), w, end in zip(members, weights, ends, strict=True)
+    ]
+    return bindings, views

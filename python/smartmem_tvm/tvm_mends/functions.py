@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that a target has not in each type, or that TVM computes with too few digits: rules of their lowering.
+
+They hold as soon as TVM is imported through `_tvm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import ir, tirx
+
+# Functions for which TVM has C's names only, with an "f" at the end in float32, and nothing for halves and vectors.
+# OpenCL has them under one name for all.
+OPENCL_FUNCTIONS = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "hypot", "ldexp", "log1p", "nextafter"),
+    "tan",
+)
+
+# Those that CUDA has for floats and doubles only, whatever TVM believes.
+CUDA_SINGLE_FUNCTIONS = (
+    *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "copysign", "cosh", "fmod", "hypot", "log1p", "nearbyint"),
+    "sinh",
+)
+
+
+def in_single(call: ir.Call) -> ir.Expr:
+    """A function of halves as one of floats, rounded; any other as it is."""
+    dtype = str(call.ty.dtype)
+    if not dtype.startswith("float16"):
+        return call
+    wide = dtype.replace("float16", "float32")  # of a vector too
+    return tirx.call_intrin(wide, call.op, *(arg.astype(wide) for arg in call.args)).astype(dtype)
+
+
+def _by_name(call: ir.Call) -> ir.Expr:
+    return tirx.call_pure_extern(call.ty, call.op.name.removeprefix("tirx."), *call.args)
+
+
+def _in_single_on_cuda(call: ir.Call) -> ir.Expr:
+    if str(call.ty.dtype).startswith("float16"):
+        return in_single(call)
+    name = call.op.name.removeprefix("tirx.")
+    suffix = "f" if str(call.ty.dtype).startswith("float32") else ""
+    return tirx.call_pure_extern(call.ty, name + suffix, *call.args)
+
+
+for _name in OPENCL_FUNCTIONS:
+    tirx.register_intrin_lowering(f"tirx.{_name}", "opencl", f=_by_name, level=99)
+for _name in CUDA_SINGLE_FUNCTIONS:
+    tirx.register_intrin_lowering(f"tirx.{_name}", "cuda", f=_in_single_on_cuda, level=99)
+
+# Functions of which LLVM has no half form, and for which TVM's rules know no other: they are computed in float32. Else
+# code generation ends in "unknown intrinsic", also where TVM only folds a constant. Of two it has no vectors either.
+SINGLE_FUNCTIONS = (
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "copysign",
+    "cosh",
+    "erf",
+    "hypot",
+    "log1p",
+    "sinh",
+)
+SCALAR_FUNCTIONS = ("cosh", "sinh")
+
+
+def _of_each_lane(call: ir.Call, make: Callable[[str, ir.Expr], ir.Expr]) -> ir.Expr:
+    """A function of a vector as functions of its elements; `make` takes the type and the argument of one."""
+    dtype, _, lanes = str(call.ty.dtype).partition("x")
+    if not lanes:
+        return make(dtype, call.args[0])
+    each = [make(dtype, tirx.Shuffle([call.args[0]], [i])) for i in range(int(lanes))]
+    return tirx.Shuffle(each, list(range(int(lanes))))
+
+
+def _lane_by_lane(call: ir.Call) -> ir.Expr:
+    """Work-around: on a CPU these functions of a vector are functions of its elements, for the same reason."""
+    if "x" not in str(call.ty.dtype):
+        return in_single(call)
+    return _of_each_lane(call, lambda dtype, x: tirx.call_intrin(dtype, call.op, x))
+
+
+for _name in SINGLE_FUNCTIONS:
+    _rule = _lane_by_lane if _name in SCALAR_FUNCTIONS else in_single
+    tirx.register_intrin_lowering(f"tirx.{_name}", "llvm", f=_rule, level=99)
+
+# TVM makes these of exponentials and logarithms, which lose the digits of small numbers. In float32 the error is
+# that of ONNX Runtime; for doubles there are those of C.
+EXACT_DOUBLES = ("atanh", "tanh")
+
+
+def _as_in_c(call: ir.Call, otherwise: Callable[[ir.Call], ir.Expr] | None) -> ir.Expr:
+    if not str(call.ty.dtype).startswith("float64"):
+        return otherwise(call) if otherwise is not None else call
+    name = call.op.name.removeprefix("tirx.")
+    return _of_each_lane(call, lambda dtype, x: tirx.call_pure_extern(dtype, name, x))
+
+
+for _name in EXACT_DOUBLES:
+    _before = ir.Op.get(f"tirx.{_name}").get_attr("llvm.FLowerIntrinsic")
+    tirx.register_intrin_lowering(
+        f"tirx.{_name}", "llvm", f=lambda call, before=_before: _as_in_c(call, before), level=100
+    )

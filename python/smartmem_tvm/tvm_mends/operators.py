@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that TVM legalizes with a warning of each kernel; mended when TVM is imported through `_tvm`."""
+
+from __future__ import annotations
+
+from tvm import ir, relax, te
+from tvm.script.ir_builder import tirx as ir_builder
+from tvm.script.parser import tirx as parsed_tirx
+from tvm.tirx.script import builder as script_builder
+from tvm.tirx.script import parser as script_parser
+from tvm.tirx.script.builder import utils as builder_utils
+
+
+def _seq_scope() -> ir_builder.frame.AttrFrame:
+    """What holds several statements of a kernel of TVM's operators together, as scatters have them.
+
+    Work-around: TVM's is an attribute called like a pragma, and its code generator for CPUs prints a warning of each
+    that it does not know. Constants are folded by kernels that no pass of ours sees, so that it has to be here.
+    """
+    return ir_builder.attr(0, "smartmem_scope", builder_utils.StringImm("seq"))
+
+
+SEQ_SCOPE = builder_utils.seq_scope
+for _module in (builder_utils, script_builder, script_parser, parsed_tirx):  # what has the name
+    _module.seq_scope = _seq_scope
+
+
+_legalize_take = ir.Op.get("relax.take").get_attr("FLegalize")
+
+
+def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """The kernel of a ``take`` that does not look at its indices.
+
+    Work-around: TVM's makes the same one, and prints a warning of each, also where all indices are known and inside.
+    """
+    data, indices = call.args
+    if call.attrs.mode != "fast" or call.attrs.axis is None or not isinstance(indices.ty, relax.TensorType):
+        return _legalize_take(builder, call)
+    return builder.call_te(_taken, data, indices, int(call.attrs.axis), primfunc_name_hint="take")
+
+
+def _taken(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
+    """Elements of an axis, by indices of any rank that take its place."""
+    axis, last = axis % data.ndim, axis % data.ndim + indices.ndim
+    shape = [*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]]
+    return te.compute(
+        shape, lambda *at: data(*at[:axis], indices(*at[axis:last]), *at[last:]), name="T_take", tag="injective"
+    )
+
+
+ir.register_op_attr("relax.take", "FLegalize", _take, level=11)  # TVM's own is of level 10
