@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tvm.target import Target
+import tvm
 
 from ...ir.kernel import Kernel
 from ...target import is_cpu
@@ -21,11 +21,11 @@ class CpuRule(NestRule):
 
     needs: ClassVar[str] = "a CPU"
 
-    def runs_on(self, target: Target) -> bool:
+    def runs_on(self, target: tvm.target.Target) -> bool:
         """Whether the target is a CPU."""
         return is_cpu(target)
 
-    def params_of(self, target: Target) -> CpuParams:
+    def params_of(self, target: tvm.target.Target) -> CpuParams:
         """Tile sizes and thresholds of a CPU."""
         return CpuParams.of(target)
 
