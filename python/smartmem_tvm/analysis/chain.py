@@ -14,7 +14,8 @@ from ..ir.kernel import Stage, shape_of
 from ..ir.sizes import number_bytes
 
 # Assumed for GPUs of the size of NVIDIA's A100 and H100, not measured: some 250 cycles for a load from the second-level
-# cache, 30 for a barrier of a thread block and for a load from shared memory. `benchmarks/chains.py` times what they decide.
+# cache, 30 for a barrier of a thread block and for a load from shared memory. `benchmarks/chains.py` times the kernels
+# that they decide on.
 _START = 300  # cycles of a stage for its first load and its barrier
 _TERM = 12  # cycles of a thread for each term of a sum: two loads, several of which are in flight at once
 _BYTES_PER_CYCLE = 32  # bytes that one processor reads from the second-level cache in a cycle
