@@ -10,6 +10,9 @@ from smartmem_tvm.tables.suite import SMARTMEM18
 _HEAD = """<!-- Written by benchmarks/render.py from benchmarks/accuracy*.json. -->
 # The same numbers as ONNX Runtime
 
+This page is for those who want to know how exact results are. After it you know the error of each network of Table 7 on
+each kind of device, and how to measure it.
+
 The largest absolute error of any output, relative to the largest magnitude of that output, of every network of
 SmartMem's Table 7 at its full size, on random inputs and with random weights. All compute in float32; 1e-4 is allowed.
 

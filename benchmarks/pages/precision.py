@@ -12,6 +12,9 @@ from smartmem_tvm.tables.precisions import PRECISIONS
 _HEAD = """<!-- Written by benchmarks/render.py from benchmarks/precision.json and half_instructions.json. -->
 # Numbers of 16 bits, and tf32
 
+This page is for those who want types of 16 bits, or tf32. After it you can choose a precision, and know its error and
+its speed.
+
 `--precision half-storage`, or `sm.Options(precision="half-storage")`: tensors between kernels and weights are half
 numbers in memory, buffers or textures, and kernels compute in float32. Results and inputs of the model are what they
 were. It runs on every OpenCL device and on CUDA: OpenCL converts when it reads and writes. A tensor stays float32, and
