@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for GPUs: work-groups, shared memory, registers."""
+"""Schedule rules for GPUs: thread blocks, shared memory, registers."""

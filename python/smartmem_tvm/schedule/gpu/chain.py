@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of small stages on a GPU: one launch, in which what passes from stage to stage stays on the chip.
+"""Chains of small stages on a GPU: one launch, whose intermediate results stay on chip.
 
 for step in range(steps):                 each thread:  its part of the chain, in registers
-a = f(h, x[step]);  h = g(a)          or each group: its part, in shared memory, a barrier between stages
+a = f(h, x[step]);  h = g(a)          or each thread block: its part, in shared memory, a barrier between stages
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GpuChain(Rule):
 
 
 class _AsKernel:
-    """What `finished` asks of a kernel: nothing of a chain stays in global memory between its stages."""
+    """The attributes of a kernel that `finished` reads: no intermediate result of a chain is in global memory."""
 
     def __init__(self, chain: Chain):
         self.outputs, self.intermediates = chain.outputs, ()
@@ -67,7 +67,7 @@ class _Emitter:
         }
         self.buffers = list(self.kept.values())
         self.room = limits.shared_bytes - sum(map(_bytes, self.buffers)) - SLACK
-        self.scratch: dict = {}  # type -> where parts of sums lie
+        self.scratch: dict = {}  # type -> buffer of partial sums
 
     def _storage(self, buffer, scope: str):
         shape = [index(n) for dim, n in enumerate(shape_of(buffer)) if dim not in self.axes.get(buffer, ())]
@@ -78,7 +78,7 @@ class _Emitter:
     # -- statements --------------------------------------------------------------------------------------------------
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         return launch(self.scope, -(-self.plan.parts // self.plan.together), self.plan.threads, self._group)
 
     def _group(self, group, thread) -> tirx.Stmt:
@@ -115,7 +115,7 @@ class _Emitter:
         total = prod(extents.values())
         shares = self._shares(unit, total)
         done = self._shared_sum(unit, total, shares) if shares > 1 else [self._spread(unit, total)]
-        # TVM puts barriers where one is needed, but sees no access to halves that are stored and read as floats.
+        # TVM inserts barriers itself, but overlooks accesses to float16 buffers that are stored and read as float32.
         barriers = [barrier() for _ in done] if any(map(self._is_short, buffers_of(unit))) else [None] * len(done)
         return block(*(each for pair in zip(done, barriers, strict=True) for each in pair))
 
@@ -132,12 +132,12 @@ class _Emitter:
         return [along[dim] for dim in self.axes.get(stage.body.buffer, ())]
 
     def _part(self, unit: Unit, part) -> dict:
-        """The places of a part along the common axes."""
+        """Return the indices of a part along the common axes."""
         common = self._common(unit.last)
         return split_index(part, common, {var: unit.last.extents[var] for var in common}) if common else {}
 
     def _spread(self, unit: Unit, total: int) -> tirx.Stmt:
-        """Each element by a thread."""
+        """Compute each element in one thread."""
         return self._rounds(total * self.plan.together, lambda e: self._at(unit, e, total, self._element))
 
     def _rounds(self, count: int, body) -> tirx.Stmt:
@@ -150,7 +150,7 @@ class _Emitter:
         return self.scope.loop(-(-count // threads), turn, "i")
 
     def _at(self, unit: Unit, e, total: int, make) -> tirx.Stmt:
-        """``make`` for the `e`-th element of a group: neighbouring threads write neighbouring elements."""
+        """Call `make` for the `e`-th element of a thread block: neighbouring threads write neighbouring elements."""
         rest, together = self._rest(unit.last), self.plan.together
         if together == 1:
             u, r = index(0), e
@@ -187,7 +187,7 @@ class _Emitter:
 
     @staticmethod
     def _inner(unit: Unit, place: dict) -> dict:
-        """The place of the first stage of a unit, by its own iterators."""
+        """Return the point of the first stage of a unit, in its own iterators."""
         if unit.finish is None:
             return place
         pairs = zip(places(unit.stage), places(unit.finish), strict=True)
@@ -207,13 +207,13 @@ class _Emitter:
         return self.scope.simplify(tirx.BufferStore(kept, value, self._indices(target, at, u)))
 
     def _indices(self, buffer, at: list, u) -> list:
-        """The place in what is kept of a buffer."""
+        """Return the indices into the on-chip copy of a buffer."""
         rest = [position for dim, position in enumerate(at) if dim not in self.axes.get(buffer, ())]
         parts = [] if self.plan.private or self.plan.together == 1 else [u]
         return [*parts, *rest] or [index(0)]
 
     def _value(self, value, place: dict, u, stage: Stage | None = None, total=None):
-        """An expression of a stage at a place, with loads from what is kept; its own sum is in `total`."""
+        """Return an expression of a stage at a point, with loads from on-chip buffers; its own sum is in `total`."""
         mine = [] if stage is None else [load for load in loads(value) if load.source.same_as(stage.body.buffer)]
         own = [substitute(load, place) for load in mine if same(load.indices, stage.body.indices)]
 
@@ -228,7 +228,7 @@ class _Emitter:
     # -- sums that threads share -------------------------------------------------------------------------------------
 
     def _shares(self, unit: Unit, total: int) -> int:
-        """Threads that share a sum: a power of two, where there are threads that would have nothing to do."""
+        """Return the number of threads that share a sum: a power of two, above 1 only if threads would idle."""
         stage = unit.stage
         most = most_shares(terms(stage))
         if most == 1 or combined(stage) is None:
@@ -245,7 +245,7 @@ class _Emitter:
         return shares
 
     def _shared_sum(self, unit: Unit, total: int, shares: int) -> list[tirx.Stmt]:
-        """Parts of each sum by several threads, and then each sum of them by one."""
+        """Compute partial results of each sum in several threads, and then add them up in one thread per sum."""
         stage, combine = unit.stage, combined(unit.stage)
         count, dtype = total * self.plan.together, str(unit.stage.body.buffer.dtype)
         parts = self._parts(dtype)
@@ -291,7 +291,7 @@ class _Emitter:
         return [self._rounds(count * shares, part), self._rounds(count, whole)]
 
     def _parts(self, dtype: str):
-        """Room for the parts of the largest sum of a type, which all of them use in turn."""
+        """Return a buffer for the partial results of the largest sum of a type; all sums of the type reuse it."""
         if dtype not in self.scratch:
             most = max(self._shares(u, n) * n for u, n in self._sums(dtype)) * self.plan.together
             self.scratch[dtype] = tirx.decl_buffer([index(most)], dtype, "parts", scope="shared", layout=None)
@@ -305,7 +305,7 @@ class _Emitter:
 
     @staticmethod
     def _terms_lie_together(stage: Stage) -> bool:
-        """Whether the largest tensor that a sum reads lies in memory as its terms follow each other."""
+        """Whether the terms of a sum are innermost in memory in the largest tensor that it reads."""
         largest = max(reads(stage), key=lambda load: prod(shape_of(load.source)), default=None)
         if largest is None:
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a chain is done at once: a sum, and the element-wise stage behind it that only reads its own point of it."""
+"""Units of a chain: a stage, fused with the element-wise stage behind it that reads only the same point of it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ...ir.kernel import Stage, shape_of
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """A stage, and the one behind it that only reads what the same point of it has come to."""
+    """A stage, and the stage behind it that reads only the same point of its result."""
 
     stage: Stage
     finish: Stage | None = None
 
     @property
     def last(self) -> Stage:
-        """The stage that stores something."""
+        """The stage whose result is stored."""
         return self.finish or self.stage
 
 
 def buffers_of(unit: Unit) -> list:
-    """What a unit writes and reads."""
+    """Return the buffers that a unit writes and reads."""
     stages = [stage for stage in (unit.stage, unit.finish) if stage is not None]
     return [*(stage.body.buffer for stage in stages), *(load.source for stage in stages for load in reads(stage))]
 
 
 def combined(stage: Stage):
-    """What puts two parts of a sum together, None where parts cannot be: what they begin with would count twice."""
+    """Return the function that combines two partial results of a reduction, None if a start value would count twice."""
     value, start = stage.body.value, stage.init.value if stage.init is not None else None
     own = [each for each in (getattr(value, "a", None),) if isinstance(each, ir.TensorLoad)]
     if not own or not own[0].source.same_as(stage.body.buffer):
@@ -44,7 +44,7 @@ def combined(stage: Stage):
 
 
 def units_of(chain: Chain) -> list:
-    """The items of a chain, loops as (steps, units), with element-wise stages put to the sums before them."""
+    """Return the items of a chain, loops as (steps, units), with element-wise stages fused into sums before them."""
     read: dict = {}
     for stage in chain.stages:
         for source in {load.source for load in reads(stage)}:
@@ -73,7 +73,7 @@ def units_of(chain: Chain) -> list:
 
 
 def _finishes(stage: Stage, later: Stage, read: dict, chain: Chain) -> bool:
-    """Whether `later` reads of a sum only the point that it writes, and is all that reads it."""
+    """Whether `later` is the only reader of a sum and reads of it only the point that it writes itself."""
     own, at = stage.body.buffer, places(later)
     if later.reduction or not stage.reduction or read.get(own) != 1 or own in chain.outputs:
         return False
@@ -96,7 +96,7 @@ def _is_point(load, stage: Stage, later: Stage, at: list) -> bool:
 
 
 def same(indices, others) -> bool:
-    """Whether two places are written alike."""
+    """Whether two index tuples are structurally equal."""
     return tvm_ffi.structural_equal(list(indices), list(others))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels on a grid of threads, by the rules that come with TVM, and what is left after them.
+"""TVM's dlight rules for GPUs, and rules of this package around them.
 
-They are right and robust, not fast: the last of TVM's answers for nearly every kernel of loops, and gives each element
-of a result a thread of its own.
+They are correct and robust, not fast: the last of TVM's rules takes nearly every kernel of loops, and gives each
+element of a result a thread of its own.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from ..core.rule import Rule
 from .occupancy import require_limits
 from .operand_views import NAMES, with_views
 
-# From so many elements on, one thread for each keeps a large GPU busy.
+# Elements of a result from which on one thread per element keeps a large GPU busy.
 _MANY = 16384
-# A sum of so few terms is not worth the barriers of a group of threads that share it.
+# Terms of a sum up to which a thread block that shares it would lose more time in barriers than it gains.
 _SHORT = 64
-# TVM's rules choose groups by the kind of a target; a buffer shrinks to what is used of it when it is lowered.
+# TVM's rules choose thread blocks by the kind of the target, so the schedule is lowered this far to check its limits: a
+# buffer shrinks to its used part only when it is lowered.
 _COMPACT = tvm.transform.Sequential(
     [
         s_tir.transform.LowerCrossThreadReduction(),
@@ -43,7 +44,7 @@ _COMPACT = tvm.transform.Sequential(
 def _compact(schedule: s_tir.Schedule) -> tirx.PrimFunc:
     try:
         return _COMPACT(schedule.mod)["main"]
-    except Exception as error:  # TVM's rules make some, of kernels of unknown sizes, that its lowering refuses
+    except Exception as error:  # for kernels of dynamic shape, TVM's rules make schedules that its lowering refuses
         raise ScheduleError(f"TVM cannot lower this schedule: {reason_of(error)}") from error
 
 
@@ -53,7 +54,7 @@ class TvmRule(Rule):
     Parameters
     ----------
     rule : tvm.s_tir.dlight.ScheduleRule
-        What it raises at a kernel that it did not expect counts as not answering.
+        An exception that it raises for an unexpected kernel becomes a ScheduleError.
     """
 
     def __init__(self, rule: dlight.ScheduleRule):
@@ -61,22 +62,22 @@ class TvmRule(Rule):
 
     @property
     def name(self) -> str:
-        """TVM's name for it, unless it is one of ours around it."""
+        """TVM's name of the rule; the own name of a subclass."""
         return f"dlight.{type(self.rule).__name__}" if type(self) is TvmRule else super().name
 
     @property
     def family(self) -> str:
-        """What it is for, as TVM says, unless it is one of ours around it."""
+        """TVM's description of the rule; the own description of a subclass."""
         documented = (type(self.rule).__doc__ or "").strip().partition("\n")[0]
         return documented if type(self) is TvmRule else super().family
 
     @property
     def catch_all(self) -> bool:
-        """Whether it answers for any kernel, or any reduction."""
+        """Whether the rule takes any kernel, or any reduction."""
         return isinstance(self.rule, (dlight.gpu.Fallback, dlight.gpu.GeneralReduction))
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-        """Schedule `func`, or None if the target is no GPU or the rule does not answer."""
+        """Schedule `func`, or return None if the target is no GPU or the rule does not take it."""
         if not is_gpu(target):
             return None
         try:
@@ -93,7 +94,7 @@ class TvmRule(Rule):
 class Tiled(TvmRule):
     """A matmul in tiles, each by a group of threads.
 
-    TVM's rule knows operands that are read at plain iterators; here they may be read through any index map.
+    TVM's rule takes operands that are read at plain iterators; here they may be read through any index map.
     """
 
     def __init__(self):
@@ -113,7 +114,7 @@ class Tiled(TvmRule):
 
 
 def _stores_a_view(schedule: s_tir.Schedule) -> bool:
-    """Whether a view was not folded into what reads it."""
+    """Whether TVM's rule stored a view instead of folding it into its reader."""
     root = schedule.mod["main"].body.block
     return any(buffer.name in NAMES for buffer in root.alloc_buffers)
 
@@ -121,9 +122,9 @@ def _stores_a_view(schedule: s_tir.Schedule) -> bool:
 class OneThreadEach(Rule):
     """A kernel with one reduction, whose elements each get a thread: where they are many, or the reduction is short.
 
-    TVM's rule for reductions would let 256 threads share each, 32 terms or not, and a depthwise convolution then spends
-    its time in barriers; its last rule writes the unfinished sum to memory after each term, and gives what follows it a
-    kernel of its own.
+    TVM's rule for reductions makes 256 threads share each element, even one of 32 terms, and a depthwise convolution
+    then spends its time in barriers. TVM's last rule writes the unfinished sum to memory after each term, and schedules
+    the epilogue as a kernel of its own.
     """
 
     catch_all = True
@@ -150,7 +151,7 @@ class OneThreadEach(Rule):
         inner = dict(zip(sch.get_loops(reduction)[2:], kinds, strict=True))
         terms = [loop for loop, kind in inner.items() if kind == "R"]
         sch.reorder(*[loop for loop in inner if loop not in terms], *terms)
-        # Where TVM does not understand the indices that it has simplified itself, the sum begins inside of its loop.
+        # TVM may not recognise the indices that it has simplified itself; then the sum is initialised inside its loop.
         with contextlib.suppress(ScheduleError):
             if terms:  # a sum of one term has no loop left
                 sch.decompose_reduction(reduction, terms[0])
@@ -169,7 +170,7 @@ class Shared(TvmRule):
 
 
 def _with_epilogue(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func`; a reduction alone gets a copy of its result behind it, without which TVM's rule does not answer."""
+    """Return `func`; a lone reduction gets a copy of its result as an epilogue, which TVM's rule requires."""
     sch = s_tir.Schedule(func)
     blocks = normalize_prim_func(sch)
     if blocks is None or len(blocks) != 1 or not blocks[0].is_reduction():

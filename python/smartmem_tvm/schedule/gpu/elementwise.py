@@ -20,12 +20,12 @@ from .launch import GpuParams, GpuRule, launch
 from .occupancy import WARP
 from .vectors import computed_types
 
-_MOST_EACH = 4  # turns of a thread
+_MOST_EACH = 4  # iterations of a thread
 
 
 @dataclass(frozen=True)
 class ElementwiseTile:
-    """Elements that a thread takes at once, threads of a group, and turns of a thread."""
+    """Elements of a thread's vector, threads of a thread block, and iterations of a thread."""
 
     vector: int
     threads: int
@@ -39,7 +39,7 @@ class GpuElementwise(GpuRule):
     """The rule for kernels of one stage that does not reduce."""
 
     def plan(self, kernel: Kernel, params: GpuParams) -> _Plan | None:
-        """The stage, the order of its elements, and the tile; None if the kernel reduces or has several stages."""
+        """Return the stage, the order of its elements, and the tile; None if it reduces or has several stages."""
         stage = kernel.stages[0]
         if len(kernel.stages) > 1:
             return declined(f"{len(kernel.stages)} stages that do not fold into one")
@@ -56,14 +56,14 @@ class GpuElementwise(GpuRule):
         return stage, order, decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
 
     def emit(self, plan: _Plan) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         stage, order, tile = plan
         units = -(-prod(stage.extents.values()) // tile.vector)
         return _nest(stage, order, units, tile.vector, tile.threads, tile.each)
 
 
 def _vector(stage: Stage, order: list, total: int, params: GpuParams) -> int:
-    """Elements at once: 16 bytes, where that leaves a group of threads for each processor, or four."""
+    """Return the vector length: 16 bytes if every processor still gets a thread block, else the target's vector."""
     limits, buffers = params.limits, [buffer for buffer, _ in accesses_of(stage)]
     wide = limits.vector_of((str(buffer.dtype) for buffer in buffers), computed_types(stage.body.value))
     enough = total >= wide * params.elementwise_group * limits.processors
@@ -72,7 +72,7 @@ def _vector(stage: Stage, order: list, total: int, params: GpuParams) -> int:
 
 
 def _goes_in_vectors(stage: Stage, order: list, total: int, width: int) -> bool:
-    """Whether each aligned group of elements is written, and read, as a vector or as one value."""
+    """Whether each aligned group of elements is written as a vector, and read as a vector or as one value."""
     if width == 1 or total % width or has_select(stage.body) or accesses_to_booleans(stage.body):
         return False
     group, within = fresh("group"), fresh("within")
@@ -107,7 +107,7 @@ def _nest(stage: Stage, order: list, units: int, vector: int, threads: int, each
         if vector == 1:
             return element(unit)
 
-        # That a vector lies within a row is seen of one variable, and not of the sum that a thread's number is.
+        # The analyzer proves that a vector lies within a row for one variable, not for the sum that `unit` is.
         def lane(j) -> tirx.Stmt:
             return scope.simplify(substitute(element(place * index(vector) + j), {place: unit}))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no other rule for GPUs can read: right on any device, and fast on none.
+"""Fallback for kernels that no other GPU rule schedules: correct on any device, fast on none.
 
-A kernel without threads would run on the host, and read memory that is not the host's.
+A kernel without thread bindings would run on the host, and read memory that is not the host's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GpuLoops(Rule):
 
 
 def on_threads(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel says itself which thread does what."""
+    """Whether a kernel already has thread bindings."""
     bound = contains(func.body, tirx.For, lambda loop: loop.thread_binding is not None)
     return bound or contains(func.body, tirx.AttrStmt, lambda each: str(each.attr_key) == _THREADS)
 
@@ -60,5 +60,5 @@ def _launched(nest: tirx.Stmt, params: GpuParams) -> tirx.Stmt:
 
 
 def _in_order(loop: tirx.For) -> tirx.For:
-    """A thread has no threads of its own."""
+    """Make a loop inside of a thread serial: a thread has no threads of its own."""
     return tirx.For(loop.loop_var, loop.min, loop.extent, SERIAL, loop.body)

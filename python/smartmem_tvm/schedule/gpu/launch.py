@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A grid of thread groups, written by hand: what every rule for GPUs of our own is made of."""
+"""Grids of thread blocks written out as loops: the base of every GPU rule of this package."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class GpuParams:
     limits : Limits
         Those of the target.
     busy_threads, busy_groups : int
-        Threads and groups from which on the device has enough to do: below, a row is spread over more of them.
+        Threads and thread blocks that keep the device busy: with fewer, a row is spread over more of them.
     row_group : int
-        Threads in a group of several short rows.
+        Threads of a thread block that works on several short rows.
     values_each : int
-        Elements of a row per thread that are aimed at where there are threads enough.
+        Elements of a row per thread that a plan aims at where there are threads enough.
     row_registers : int
-        Elements of rows that a thread keeps at most.
+        Most elements of rows that a thread keeps in registers.
     elementwise_group : int
-        Threads in a group of an element-wise kernel.
+        Threads of a thread block of an element-wise kernel.
     """
 
     limits: Limits = _LIMITS
@@ -52,7 +52,7 @@ class GpuParams:
 
     @classmethod
     def of(cls, limits: Limits) -> GpuParams:
-        """The parameters of a target with these limits."""
+        """Return the parameters of a target with these limits."""
         return cls(limits)
 
 
@@ -62,7 +62,7 @@ class GpuRule(NestRule):
     Attributes
     ----------
     sizes : type
-        Of its parameters, made by ``of`` from the limits of a target.
+        The class of its parameters; its ``of`` makes them from the limits of a target.
     """
 
     needs: ClassVar[str] = "a GPU"
@@ -73,23 +73,23 @@ class GpuRule(NestRule):
         return is_gpu(target)
 
     def params_of(self, target: Target):
-        """Candidates and thresholds within the limits of a GPU."""
+        """Return the candidates and thresholds within the limits of a GPU."""
         return self.sizes.of(Limits.of(target))
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
-        """Schedule `func`, or None; a schedule beyond the limits of the target counts as not answering."""
+        """Schedule `func`, or return None; a schedule beyond the limits of the target raises ScheduleError."""
         schedule = super().apply(func, target)
         if schedule is not None:
             require_limits(schedule.mod["main"], Limits.of(target))
         return schedule
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel with tuples split and element-wise stages folded into their readers."""
+        """Return the kernel with tuples split and element-wise stages folded into their readers."""
         return folded(split_tuples(kernel), costly_once)
 
 
 def launch(scope: Scope, groups: int, threads: int, body: Callable) -> tirx.Stmt:
-    """``body(group, thread)`` for each thread of each group."""
+    """Return a launch of ``body(group, thread)``, for each thread of each thread block (`group`)."""
     return _bound(scope, "blockIdx.x", groups, lambda g: _bound(scope, "threadIdx.x", threads, lambda t: body(g, t)))
 
 
@@ -101,15 +101,15 @@ def _bound(scope: Scope, tag: str, extent: int, body: Callable) -> tirx.Stmt:
 
 
 def registers(count: int, dtype: str, name: str):
-    """Values of one thread; every access must have a constant index once loops are unrolled."""
+    """Declare registers of one thread; every access must have a constant index once loops are unrolled."""
     return tirx.decl_buffer([index(count)], dtype, name, scope="local", layout=None)
 
 
 def shared(count: int, dtype: str, name: str):
-    """Values that the threads of a group share; TVM puts barriers between their writes and reads."""
+    """Declare shared memory of a thread block; TVM inserts barriers between its writes and reads."""
     return tirx.decl_buffer([index(count)], dtype, name, scope="shared", layout=None)
 
 
 def when(condition, body: tirx.Stmt) -> tirx.Stmt:
-    """`body` under a condition; None is always true."""
+    """Return `body` under a condition; None means always."""
     return body if condition is None else tirx.IfThenElse(condition, body, None)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tile takes of a GPU and how many work-groups run at once: one model, for rules and the tuner's search space.
+"""Resources of a tile and occupancy of a GPU: one model for all rules and for the tuner's search space.
 
-A rule has candidates, thresholds and an estimate of time of its own. What a work-group may have (`target.Limits`), what
-a tile takes of it, and how many work-groups share a processor is the same for all of them.
+Each rule has its own candidates, thresholds and cost model. All of them share the limits of a thread block
+(`target.Limits`), the resources that a tile takes, and the number of thread blocks resident on a processor (a streaming
+multiprocessor, or a compute unit of OpenCL).
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from ...target import Limits
 WARP = 32  # threads that issue one instruction together
 VECTOR = 4  # floats that one instruction moves
 FLOAT_BYTES = 4
-SECTOR = 32  # bytes that memory delivers at least: of a buffer, or of one of the two rows of an image in a line
+SECTOR = 32  # bytes of the smallest transaction with memory: of a buffer, or of one of the two image rows in a line
 ADDRESSES = 16  # registers of a thread that hold no values: addresses, counters
-HELD_REGISTERS = 3  # for an element on its way to shared memory: itself, and what of its address stays the same
+HELD_REGISTERS = 3  # per element on its way to shared memory: the element, and the invariant part of its address
 
 
 class Tile(Protocol):
-    """What a work-group does, as far as the limits of a target go."""
+    """The resources that a thread block takes."""
 
     @property
     def threads(self) -> int:
-        """Threads of a work-group."""
+        """Threads of a thread block."""
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a work-group."""
+        """Shared memory of a thread block, in bytes."""
 
     @property
     def values(self) -> int:
@@ -43,30 +44,30 @@ class Tile(Protocol):
 
 
 def fits(tile: Tile, limits: Limits) -> bool:
-    """Whether a work-group may have what a tile takes."""
+    """Whether a tile is within the limits of a thread block."""
     within = tile.threads <= limits.work_group and tile.shared_bytes <= limits.shared_bytes
     return within and tile.values + ADDRESSES <= limits.registers
 
 
 def register_tile(rows: int, columns: int, staged: int) -> int:
-    """Registers of a thread that hold values: sums, operands of a step, and what is on its way of the next tile."""
+    """Return the registers of a thread that hold values: accumulators, operands of a step, prefetched elements."""
     return rows * columns + rows + columns + staged
 
 
 @dataclass(frozen=True)
 class WorkGroupTile:
-    """The part of a product that a work-group computes; both operands pass through shared memory.
+    """The part of a product that a thread block computes; both operands pass through shared memory.
 
-    A subclass has `slices`: parts into which the terms are divided, each with threads of its own for all results.
+    A subclass has `slices`: parts of the reduction, each with threads of its own for all results of the thread block.
 
     Attributes
     ----------
     rows, columns : int
-        Results of a work-group.
+        Results of a thread block.
     depth : int
         Terms in shared memory at a time.
     thread_rows, thread_columns : int
-        Results that each thread keeps in registers.
+        Register tile: results that each thread keeps in registers.
     """
 
     rows: int
@@ -87,49 +88,49 @@ class WorkGroupTile:
 
     @property
     def slice_threads(self) -> int:
-        """Threads of a slice, which hold one sum for each result of the work-group."""
+        """Threads of a slice, which hold one sum for each result of the thread block."""
         return self.threads_down * self.threads_across
 
     @property
     def threads(self) -> int:
-        """Threads of a work-group."""
+        """Threads of a thread block."""
         return self.slice_threads * self.slices
 
     @property
     def terms(self) -> int:
-        """Terms of all slices that are in shared memory at a time."""
+        """Terms in shared memory at a time, of all slices."""
         return self.depth
 
     @property
     def shared_sums(self) -> int:
-        """Slices whose sums pass through shared memory to be added."""
+        """Slices whose sums pass through shared memory before they are added up."""
         return self.slices - 1
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a work-group: operands, with the padding of a transposed tile, and sums of slices."""
+        """Shared memory of a thread block in bytes: operands, the padding of a transposed tile, sums of slices."""
         operands = self.terms * (self.rows + self.columns + 2 * VECTOR)
         return FLOAT_BYTES * (operands + self.shared_sums * self.rows * self.columns)
 
     @property
     def values(self) -> int:
-        """Registers of a thread that hold values: sums, operands of a step, the next tile on its way."""
+        """Registers of a thread that hold values: accumulators, operands of a step, the prefetched tile."""
         staged = -(-self.terms * (self.rows + self.columns) // self.threads)
         return register_tile(self.thread_rows, self.thread_columns, staged)
 
 
 @dataclass(frozen=True)
 class Processor:
-    """A unit that runs work-groups independently of others; the numbers are those of a large one.
+    """A streaming multiprocessor or compute unit; the default numbers are those of a large one.
 
     Attributes
     ----------
     lanes : int
-        Multiplications with addition that it starts in each cycle.
+        Fused multiply-adds that it issues per cycle.
     bytes_per_cycle : float
-        From the last cache, while all processors read.
+        Throughput of the last-level cache for one processor, while all processors read.
     threads, groups, shared_bytes, registers : int
-        What it holds at a time.
+        Its limits on resident threads, thread blocks, bytes of shared memory and registers.
     """
 
     lanes: int = 128
@@ -140,29 +141,29 @@ class Processor:
     registers: int = 65536
 
     def resident(self, threads: int, shared_bytes: int = 0, registers: int = 0) -> int:
-        """Work-groups that it holds at a time (occupancy).
+        """Return the number of resident thread blocks (occupancy).
 
         Parameters
         ----------
         threads, shared_bytes : int
-            Of a work-group.
+            Threads and bytes of shared memory of a thread block.
         registers : int
-            Of a thread.
+            Registers of a thread.
         """
         taken = ((threads, self.threads), (shared_bytes, self.shared_bytes), (registers * threads, self.registers))
         return min([self.groups, *(held // each for each, held in taken if each)])
 
 
-# -- what a schedule takes -------------------------------------------------------------------------------------------
+# -- resources of a schedule -----------------------------------------------------------------------------------------
 
 
 def require_limits(func: tirx.PrimFunc, limits: Limits) -> None:
-    """Refuse a schedule whose work-groups are larger than the target's, or take more shared memory.
+    """Refuse a schedule whose thread blocks have more threads or shared memory than the target allows.
 
     Parameters
     ----------
     func : tirx.PrimFunc
-        Scheduled, with every buffer allocated where it is used and no larger than what is used of it.
+        Scheduled; every buffer is allocated where it is used, and no larger than its used part.
 
     Raises
     ------
@@ -180,7 +181,7 @@ def require_limits(func: tirx.PrimFunc, limits: Limits) -> None:
 
 
 def _launches(stmt: tirx.Stmt) -> Iterator[tirx.For]:
-    """The outermost loops that are bound to threads: each becomes a kernel."""
+    """Yield the outermost loops that are bound to threads: each becomes a kernel."""
     if isinstance(stmt, tirx.For) and stmt.thread_binding is not None:
         yield stmt
     elif isinstance(stmt, tirx.For):
@@ -196,14 +197,14 @@ def _launches(stmt: tirx.Stmt) -> Iterator[tirx.For]:
 
 
 def _taken(nest: tirx.For) -> tuple[int, int]:
-    """(threads, bytes of shared memory) of a work-group."""
+    """Return (threads, bytes of shared memory) of a thread block."""
     extents: dict[str, int] = {}
     for loop in collect(nest, tirx.For):
         tag = str(loop.thread_binding.thread_tag) if loop.thread_binding is not None else ""
-        if tag.startswith("threadIdx"):  # how many work-groups there are may be known at run time only
+        if tag.startswith("threadIdx"):  # the number of thread blocks may be known only at run time
             extents[tag] = max(int(loop.extent), extents.get(tag, 1))
     allocated = [buffer for each in collect(nest, s_tir.SBlock) for buffer in each.alloc_buffers]
-    # A rule that asks for a size at launch time, beyond what every group may have, knows the device's limit itself.
+    # Only static shared memory counts here: a rule that takes dynamic shared memory checks the device's limit itself.
     shared = [buffer for buffer in allocated if buffer.scope() == "shared"]
     threads = prod(extents.values())
     sizes = (prod(map(int, buffer.shape)) * DataType(str(buffer.dtype)).itemsize for buffer in shared)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A product of sums as TVM's rule for matmuls knows it: each operand read at plain iterators.
+"""Rewrite a sum of products into the form that TVM's matmul rule accepts: each operand is read at plain iterators.
 
     C[b, i, j] += A[f(b, i), k // 32, k % 32] * B[g(k, j)]
 
     L[b, i, k] = A[f(b, i), k // 32, k % 32];  R[k, j] = B[g(k, j)];  C[b, i, j] += L[b, i, k] * R[k, j]
 
-The views are not stored: the rule folds them into its copies of tiles to shared memory.
+No view is stored: the rule folds the views into its copies of tiles to shared memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMES = ("left_view", "right_view")
 
 
 def with_views(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
-    """`func` with a view of each operand of its matmul, or None if there is not exactly one with rows and columns."""
+    """Return `func` with a view of each operand of its matmul; None unless it has one matmul, with rows and columns."""
     try:
         kernel = parse(func)
     except Opaque:
@@ -41,7 +41,7 @@ def with_views(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
 
 
 def _split(stage: Stage) -> tuple[Stage, Stage, Stage] | None:
-    """The views and the matmul that reads them."""
+    """Return the two views and the matmul that reads them."""
     combine, term = combiner_of(stage) or (None, None)
     if not isinstance(term, tirx.Mul) or not isinstance(combine(fresh("a"), fresh("b")), tirx.Add):
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of several families on a GPU: one launch after the other.
+"""Kernels that need several rules on a GPU: one launch after the other.
 
-Two matmuls that end in one product are such a case: no rule tiles both, each knows how to tile one with what follows.
+Two matmuls whose results are multiplied are an example: no rule tiles both, but a rule tiles each with its epilogue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class GpuSequence(SequenceRule):
     runs_on, prepare = GpuRule.runs_on, GpuRule.prepare
 
     def nest_of(self, rule: Rule, run: Kernel, func: tirx.PrimFunc, target: Target) -> tuple[tirx.Stmt, list] | None:
-        """What a rule makes of a run as a kernel of its own: windows are folded in another way than other runs."""
+        """Return the nest and buffers of a run, scheduled as a kernel of its own: window rules fold differently."""
         found = rule.apply(emit(run, dict(func.attrs or {})), target)
         if found is None:
             return None

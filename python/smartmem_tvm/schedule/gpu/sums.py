@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums that a thread holds: in half precision a few terms are added up as halves, and what they come to in float32.
+"""Accumulators of a thread: a few terms are added up in float16, and these short sums are added up in float32.
 
-Sums of hundreds of terms would lose three digits as halves, and each term as a float takes a conversion.
+A float16 sum of hundreds of terms would lose three digits, and a float32 sum of single terms would convert each term.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from .launch import registers
 
 
 def factor_type(*factors, total: str) -> str:
-    """The type in which factors are held and multiplied: half if all of them are and the sum is float32."""
+    """Return the type that holds and multiplies factors: float16 if all of them are and the sum is float32."""
     halves = total == FLOAT and {str(each.ty.dtype) for each in factors} == {HALF}
     return HALF if halves else total
 
 
 def product_type(contraction: Contraction) -> str:
-    """The type in which the operands of a contraction are held."""
+    """Return the type that holds the operands of a contraction."""
     total = str(contraction.reduction.accumulator.ty.dtype)
     return factor_type(contraction.left, contraction.right, total=total)
 
 
 class Sums:
-    """`count` sums of products.
+    """`count` accumulators of products.
 
     Attributes
     ----------
     total : buffer
-        The sums, to be set to their start and read in the end.
+        The sums; the caller initialises them and reads them at the end.
     few : buffer
-        What terms are added to, inside of `around`.
+        The accumulators that terms are added to inside `around`.
     lanes : int
-        Neighbours that are added to at once: `most`, or fewer where not as many lie next to each other; 1 for sums that
-        are not of halves.
+        Neighbouring accumulators that one vector addition updates: `most`, or fewer if fewer are contiguous; 1 if the
+        terms are not float16.
 
     Parameters
     ----------
     together : int
-        Sums that lie next to each other.
+        Accumulators that are contiguous.
     most : int
-        Halves that arithmetic is written for at once.
+        Widest vector of float16 arithmetic, in elements.
     """
 
     def __init__(self, scope: Scope, count: int, factor: str, total: str, name: str, together: int = 1, most: int = 1):
@@ -58,11 +58,11 @@ class Sums:
 
     @property
     def buffers(self) -> list:
-        """To be allocated."""
+        """The buffers that the caller allocates."""
         return [self.total] if self.few is self.total else [self.total, self.few]
 
     def around(self, terms: tirx.Stmt) -> tirx.Stmt:
-        """`terms` that are added to `few`, and what makes them part of `total`."""
+        """Return `terms`, which add to `few`, between the statements that clear `few` and add it to `total`."""
         if self.few is self.total:
             return terms
         few, total = self.few, self.total
@@ -77,7 +77,7 @@ class Sums:
         return block(start, terms, each(lambda i: store(total, total[_at(i)] + few[_at(i)].astype(total.ty.dtype), i)))
 
     def together(self, number, body) -> tirx.Stmt:
-        """``body(position)`` for the `number`-th group of sums that are added to at once."""
+        """Return a vector loop of ``body(position)`` over the `number`-th group of `lanes` accumulators."""
         first = _at(number) * index(self.lanes)
         return self.scope.loop(self.lanes, lambda v: self.scope.simplify(body(first + v)), "v", VECTOR)
 
@@ -90,7 +90,7 @@ class Sums:
         return [self._add_vector(row * columns, first, left, right) for first in range(0, columns, self.lanes)]
 
     def _add_vector(self, before: int, first: int, left, right) -> tirx.Stmt:
-        # Indices are simple as they are, and there are too many to ask.
+        # These indices need no simplification, and simplifying so many would be slow.
         def one(v):
             at = v + index(before + first)
             return store(self.few, tirx.BufferLoad(self.few, [at]) + left * right(v + index(first)), at)

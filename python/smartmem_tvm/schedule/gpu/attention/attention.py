@@ -77,7 +77,7 @@ class GpuRowChains(GpuRule):
         return plan, decided, params.limits
 
     def emit(self, plan: _Plan) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         return _kernel(*plan)
 
 
@@ -145,7 +145,7 @@ def _objection(plan: ChainPlan, params: GpuChainParams) -> str:
 
 
 def _kernel(plan: ChainPlan, tile: ChainTile, limits: Limits) -> tirx.Stmt:
-    """The whole nest."""
+    """Return the whole loop nest."""
     scope = Scope()
     blocks = -(-plan.shape.rows // tile.rows)
 

@@ -91,7 +91,7 @@ class GpuMatrixAttention(GpuRule):
         return attention, shape, decided
 
     def emit(self, plan: _Plan) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         thread = GroupAttentionThread if plan[2].group else AttentionThread
         return thread(*plan).kernel()
 

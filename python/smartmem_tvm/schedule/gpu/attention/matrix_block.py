@@ -59,7 +59,7 @@ class AttentionThread:
         return memory
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         down = -(-self.shape.rows // self.tile.rows)
 
         def thread(group, number):

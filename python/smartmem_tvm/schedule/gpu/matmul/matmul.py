@@ -78,7 +78,7 @@ class GpuMatmul(GpuRule):
         return _Emitter(product, tile, limits)
 
     def emit(self, plan: _Emitter) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         return plan.kernel()
 
 
@@ -111,7 +111,7 @@ class _Emitter:
         self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], dtype, "parts")
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         if self.tile.splits == 1:
             return self._product()
         return allocate(

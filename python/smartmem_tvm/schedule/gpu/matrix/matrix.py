@@ -90,7 +90,7 @@ class GpuMatrix(GpuRule):
         return _Emitter(product, factors, tile)
 
     def emit(self, plan: _Emitter) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         return plan.kernel()
 
 
@@ -153,7 +153,7 @@ class _Emitter:
         self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], "float32", "parts")
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         if self.tile.splits == 1:
             return self._product()
         adding = add_parts(self.product, self.parts, _ADDING, self.scope)

@@ -146,7 +146,7 @@ class _Emitter:
         self.buffers: list = []
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         groups = -(-self.program.rows // self.plan.lanes)
         return launch(self.scope, groups, self.plan.threads, self._group)
 

@@ -88,7 +88,7 @@ class ProductNest:
         return (1, TEXEL) if deep else (1, 1)
 
     def body(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         down, across = -(-self.left.total // self.tile.rows), -(-self.right.total // self.tile.columns)
         batch = self.product.extent(self.product.batch)
 

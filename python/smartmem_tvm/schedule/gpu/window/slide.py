@@ -63,7 +63,7 @@ class SlideNest:
         self.held = factor_type(*self.factors, total=str(self.dtype))
 
     def body(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         extents = {v: self.reduction.extents[v] // self.tile.get(v, 1) for v in self.order}
         total = prod(extents.values())
         threads = min(self.threads, total)

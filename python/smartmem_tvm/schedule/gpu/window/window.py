@@ -68,7 +68,7 @@ class WindowRule(GpuRule):
         return declined("not one reduction") if reduction is None else self.slide(reduction, params)
 
     def emit(self, plan: ProductNest | SlideNest) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the whole loop nest."""
         return plan.body()
 
     @abstractmethod
