@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of rows on a GPU (attention): the rule, its plan, blocks and products."""
+"""Attention and similar chains of row-wise stages on a GPU: the rules, their plans, blocks of rows, products."""

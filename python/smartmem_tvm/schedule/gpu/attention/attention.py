@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of rows on a GPU (attention, softmax after a matmul): a group of threads takes a block of rows to the end.
+"""Chains of rows on a GPU (attention, softmax after a matmul): a thread block takes a block of rows to the end.
 
-    each group of threads (batch, block of rows):
+    each thread block (batch, block of rows):
       queries                                    shared memory
       scores[rows, keys] = queries * keys        keys pass through shared memory, scores stay there
       maximum, exp, sum of each row              registers, several threads per row
       out[rows, columns] = scores * values       values pass through shared memory
 
-Scores and statistics never reach memory. Rows past the end are computed from the last one and not stored.
+Scores and statistics never reach global memory. Rows past the end repeat the last row and are not stored.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class GpuRowChains(GpuRule):
         self.tile = tile
 
     def prepare(self, kernel: Kernel) -> Kernel:
-        """Every stage as it is: what is folded into a statistic would be computed twice."""
+        """Return the kernel unchanged: a stage folded into a statistic would be computed twice."""
         return kernel
 
     def plan(self, kernel: Kernel, params: GpuChainParams) -> _Plan | None:
-        """How the rows are tiled, or None if the kernel is no chain of rows, or one too long for a group of threads."""
+        """Return how the rows are tiled; None if the kernel is no chain of rows, or one too long for a thread block."""
         if sum(bool(stage.reduction) for stage in kernel.stages) < 2 or len(kernel.outputs) != 1:
             return declined("fewer than two reductions, or several results")
         try:
@@ -82,7 +82,7 @@ class GpuRowChains(GpuRule):
 
 
 def _facts(plan: ChainPlan, params: GpuChainParams) -> dict[str, int]:
-    """What a tile depends on."""
+    """Return the sizes that the choice of a tile depends on."""
     shape = plan.shape
     facts = {"batch": shape.batch, "rows": shape.rows, "longest": shape.longest, "products": len(shape.products)}
     for number, product in enumerate(shape.products):
@@ -92,12 +92,12 @@ def _facts(plan: ChainPlan, params: GpuChainParams) -> dict[str, int]:
 
 
 def chain_params(target: Target) -> GpuChainParams:
-    """The parameters of chains for a GPU."""
+    """Return the parameters of chains for a GPU."""
     return GpuChainParams.of(Limits.of(target))
 
 
 def refusal(chain: RowChain, params: GpuChainParams) -> str:
-    """Why a chain does not pay as one kernel of a GPU; empty if it does."""
+    """Return the reason why a chain does not pay as one kernel of a GPU; empty if it does."""
     try:
         plan = ChainPlan(chain)
     except Opaque as why:
@@ -112,9 +112,9 @@ def refusal(chain: RowChain, params: GpuChainParams) -> str:
 
 
 def _apart(plan: ChainPlan, params: GpuChainParams) -> float:
-    """Estimated time of a kernel for each product, and one for the work on rows after it if that has statistics."""
-    # The second kernel of a product that is split costs what it does in a CUDA graph, as when this was held against
-    # measurements, wherever the host launches kernels one by one too.
+    """Estimate the cycles of separate kernels: one per product, one for its row-wise work if that has statistics."""
+    # The second kernel of a split product costs a launch in a CUDA graph here, even where the host launches kernels one
+    # by one: the estimate was compared with measurements at that cost.
     sizes = GpuMatmulParams.of(replace(params.limits, launch_cycles=GRAPH_LAUNCH))
     between = params.processor.bytes_per_cycle * params.limits.processors
     if params.limits.device is not None:
@@ -159,7 +159,7 @@ def _kernel(plan: ChainPlan, tile: ChainTile, limits: Limits) -> tirx.Stmt:
 
 
 def _group(plan: ChainPlan, rows: RowBlock) -> tirx.Stmt:
-    """All parts on one block of rows; a matrix is on its way while the rows before it are worked on."""
+    """Return all parts on one block of rows; the next matrix is prefetched during the row-wise work before it."""
     count = len(plan.parts)
     work = rows.share(max(work_size(n, rows.tile) for n in range(count)), "work")
     products = [BlockProduct(rows, part, number, work) for number, part in enumerate(plan.parts)]

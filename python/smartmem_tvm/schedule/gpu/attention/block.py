@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A block of rows of a chain on chip: its buffers, and what the threads of a group do row by row between products.
+"""A block of rows of a chain on chip: its buffers, and the row-wise work of a thread block between products.
 
 values of the row into registers, once        a thread has every n-th of them
 partial[thread] = combine(own values)         shared memory
 statistic = combine(partials of the row)      in every thread of the row
-what the next product reads                   back into shared memory, zeros behind the end of the row
+left operand of the next product              back into shared memory, zeros behind the end of the row
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _LIMITS = Limits()
 
 
 def fit(value, buffer):
-    """A value in the type of a buffer: on chip rows are of what the products multiply."""
+    """Cast a value to the type of a buffer: rows on chip have the type that the products multiply."""
     dtype = str(buffer.dtype)
     return value if str(value.ty.dtype) == dtype else value.astype(dtype)
 
 
 class RowBlock:
-    """The rows of one group of threads.
+    """The rows of one thread block.
 
     Parameters
     ----------
     thread : expression
-        Number of the thread at hand.
+        Number of the current thread.
     batch, first : expression
-        Batch, and the first row, of the group.
+        Batch and first row of the thread block.
     limits : Limits, optional
         Those of the target.
     """
@@ -55,7 +55,7 @@ class RowBlock:
         self._vectors = {s.body.buffer: (slots[n], self.pitches[n]) for s, n in plan.slot_of.items()}
         self._scalars: dict = {}  # result of a stage -> its values on chip
         self._own: dict = {}  # result of a stage -> registers of this thread
-        self._run = 1  # neighbouring columns of a thread
+        self._run = 1  # contiguous columns of a thread
         lanes = index(tile.row_threads)
         self._lane = self.simple(tirx.floordiv(thread, lanes))
         self._slice = self.simple(tirx.floormod(thread, lanes))
@@ -65,11 +65,11 @@ class RowBlock:
         return self.scope.analyzer.simplify(expr)
 
     def share(self, count: int, name: str, dtype: str | None = None):
-        """A buffer in shared memory, by default of what the products multiply."""
+        """Declare a buffer in shared memory, by default of the type that the products multiply."""
         return self._added(shared(count, dtype or self.plan.dtype, name))
 
     def own(self, count: int, name: str, dtype: str | None = None):
-        """Registers of each thread, by default of what the products multiply."""
+        """Declare registers of each thread, by default of the type that the products multiply."""
         return self._added(registers(count, dtype or self.plan.dtype, name))
 
     def _added(self, buffer):
@@ -79,17 +79,17 @@ class RowBlock:
     # -- values ------------------------------------------------------------------------------------------------------
 
     def row(self, lane):
-        """Number of the row at `lane` of the block; the last one where there are no more."""
+        """Return the number of the row at `lane` of the block; the last row past the end."""
         row, rows = self.simple(self.first + lane), self.plan.chain.row_count
         return row if rows % self.tile.rows == 0 else tirx.min(row, index(rows - 1))
 
     def exists(self, lane):
-        """Whether there is a row at `lane`; None if there always is."""
+        """Return the condition that there is a row at `lane`; None if there always is."""
         rows = self.plan.chain.row_count
         return None if rows % self.tile.rows == 0 else self.simple(self.first + lane) < index(rows)
 
     def value(self, stage: Stage, expr, lane, given: Mapping, **indices):
-        """`expr` of a stage at a row of the block, intermediate results read from shared memory unless `given`."""
+        """Return `expr` of a stage at a row of the block; intermediate results come from `given` or shared memory."""
         here = self.plan.at(stage, expr, batch=self.batch, row=self.row(lane), **indices)
         (flat,) = indices.values() or (index(0),)
 
@@ -106,7 +106,7 @@ class RowBlock:
         return replace_loads(here, read)
 
     def vector(self, stage: Stage) -> tuple:
-        """(buffer, distance between its rows) of a result that stays on chip."""
+        """Return (buffer, distance between its rows in elements) of a result that stays on chip."""
         return self._vectors[stage.body.buffer]
 
     def leave(self, stage: Stage, value, lane, column) -> tirx.Stmt:
@@ -118,7 +118,7 @@ class RowBlock:
     # -- row by row --------------------------------------------------------------------------------------------------
 
     def work(self, stages: tuple[Stage, ...]) -> tirx.Stmt | None:
-        """Element-wise work and statistics of a part."""
+        """Return the element-wise work and statistics of a part."""
         if not stages:
             return None
         self._own = {}
@@ -126,7 +126,7 @@ class RowBlock:
         return block(*self._fetch(stages), *(self._stage(stage) for stage in stages))
 
     def _fetch(self, stages: tuple[Stage, ...]) -> list[tirx.Stmt]:
-        """What the stages read on chip, in registers: vectors once, where they are about to be replaced."""
+        """Load the rows that the stages read from shared memory into registers, once: stages may overwrite the slot."""
         fetched = []
         for load in (load for stage in stages for load in stage.loads):
             if load.source in self._own or load.source not in self._vectors:
@@ -152,9 +152,9 @@ class RowBlock:
         return -(-length // (self.tile.row_threads * self._run)) * self._run
 
     def _columns(self, length: int, body, kind: int = UNROLL) -> tirx.Stmt:
-        """``body(column, number)`` for each column of this thread, `number` counting them.
+        """Return ``body(column, number)`` for each column of this thread; `number` counts them.
 
-        Neighbouring columns of a thread are a loop of `kind`.
+        A loop of `kind` goes over the contiguous columns of a thread.
         """
         threads, run = self.tile.row_threads, self._run
 
@@ -178,7 +178,7 @@ class RowBlock:
         return self._map(stage) if self.plan.is_vector(stage) else self._scalar(stage)
 
     def _here(self, stage: Stage, expr, number, **indices):
-        """`expr` at the `number`-th value of this thread, what the part has computed read from registers."""
+        """Return `expr` at the `number`-th value of this thread; results of the part are read from registers."""
 
         def read(load):
             kept = self._own.get(load.source)
@@ -194,7 +194,7 @@ class RowBlock:
         return self._scalars[load.source][self._lane] if load.source in self._scalars else None
 
     def _map(self, stage: Stage) -> tirx.Stmt:
-        """An element-wise stage on the own columns."""
+        """Compute an element-wise stage on the columns of this thread."""
         plan, length = self.plan, self._length(stage)
         kept = self.own(self._turns(length), f"{stage.body.buffer.name}_own", str(stage.body.buffer.dtype))
 
@@ -209,7 +209,7 @@ class RowBlock:
         return block(computed, left, self._put(stage, kept) if stage in plan.slot_of else None)
 
     def _put(self, stage: Stage, kept) -> tirx.Stmt:
-        """Own columns back on chip, and zeros behind the last one: a product goes on to the end of its part."""
+        """Store the columns of this thread to shared memory, and zeros up to the pitch: a product reads whole tiles."""
         buffer, pitch = self._vectors[stage.body.buffer]
         length = self._length(stage)
         threads = self.tile.row_threads
@@ -226,14 +226,14 @@ class RowBlock:
         return block(values, self.scope.loop(-(-(pitch - length) // threads), zero, "z", UNROLL))
 
     def _scalar(self, stage: Stage) -> tirx.Stmt:
-        """A number per row that is computed from others."""
+        """Compute a number per row from other numbers per row."""
         kept = self.own(1, f"{stage.body.buffer.name}_own", str(stage.body.buffer.dtype))
         body = store(kept, self._here(stage, stage.body.value, index(0)), 0)
         self._own[stage.body.buffer] = kept
         return block(self.scope.simplify(body), self._publish(stage, kept))
 
     def _publish(self, stage: Stage, kept) -> tirx.Stmt | None:
-        """A number per row for those who need it later, or as the result."""
+        """Store a number per row to shared memory if a later part reads it, or to the result."""
         if self.plan.leaves(stage):
             body = self.leave(stage, kept[index(0)], self._lane, index(0))
             return when(self.exists(self._lane), when(self._slice.equal(index(0)), self.scope.simplify(body)))
@@ -258,7 +258,7 @@ class RowBlock:
         return block(body, self._publish(stage, kept))
 
     def _combine(self, combine, kept, name: str) -> tirx.Stmt | None:
-        """Combine what the threads of a row have, in each of them."""
+        """Combine the partial results of the threads of a row, in each of these threads."""
         threads = self.tile.row_threads
         if threads == 1:
             return None

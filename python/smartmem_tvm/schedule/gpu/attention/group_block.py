@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread of an attention does where four warps multiply together (``wgmma``): products go on beside softmax.
+"""A thread of an attention by warp groups (``wgmma``, four warps): tensor cores multiply during the softmax.
 
     scores of block 0; weights of it
     for each later block of keys:
       begin its scores; begin to add weighted values of the block before
       wait for scores; weights of them, in registers of their own
-      wait for values; results *= shrink; weights as halves
+      wait for values; results *= shrink; weights to 16 bits
     add weighted values of the last block
 
-Each warp has 16 of the 64 rows, and its rows and weights in registers, which are those of `matrix_block`; keys and
-values are read where they lie (Shah et al., FlashAttention-3, section 3.2).
+Each warp has 16 of the 64 rows, and keeps its rows and weights in registers, in the fragment layout of `matrix_block`;
+keys and values are read from shared memory (Shah et al., FlashAttention-3, section 3.2).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GroupAttentionThread(AttentionThread):
 
     @property
     def ahead(self) -> int:
-        """One less: values of a block are still read while the next one is worked on."""
+        """One block fewer: values of a block are still read while scores of the next block are computed."""
         return max(1, self.tile.stages - 2)
 
     def _buffers(self) -> list:

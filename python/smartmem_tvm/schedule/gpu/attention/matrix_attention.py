@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention in halves on a GPU by its matrix instructions: rows of any length, softmax while keys go by.
+"""Attention in float16 or bfloat16 on tensor cores: any number of keys, online softmax (FlashAttention).
 
-    each group of warps (batch, block of rows); a warp has 16 or 32 of the rows:
+    each thread block (batch, block of rows); a warp has 16 or 32 of the rows:
       load fragments of its rows                              shared memory -> registers, once
       most = a number below all scores, sum = 0, results = 0
       for each block of keys:
@@ -10,11 +10,11 @@
         scores = f(scores), of rows and keys by their indices
         new = max(most, scores of the row);  shrink = exp(most - new)
         weights = exp(scores - new);  sum = sum * shrink + weights;  results *= shrink
-        results += half(weights) @ values                     the fragments of scores are those of a left operand
+        results += half(weights) @ values                     fragments of scores have the layout of a left operand
       out[g(i, c)] = finish(results, sum)
 
-So neither scores nor weights ever leave registers (Dao et al., FlashAttention, Algorithm 1; Milakov and Gimelshein,
-Online normalizer calculation for softmax, Algorithm 3). Folded layout operators are in the addresses.
+Scores and weights never leave registers (Dao et al., FlashAttention, Algorithm 1; Milakov and Gimelshein, Online
+normalizer calculation for softmax, Algorithm 3). Folded layout operators become part of the addresses.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class GpuMatrixAttention(GpuRule):
         return is_cuda(target) and AttentionParams.of(target) is not None
 
     def params_of(self, target) -> AttentionParams:
-        """What is known of the target."""
+        """Return the parameters of the target."""
         return AttentionParams.of(target)
 
     def prepare(self, kernel: Kernel) -> Kernel:
-        """Every stage as it is: this is how an attention is recognised."""
+        """Return the kernel unchanged: an attention is recognised by its unfolded stages."""
         return kernel
 
     def plan(self, kernel: Kernel, params: AttentionParams) -> _Plan | None:
-        """How a kernel is tiled, or None if it is no attention of 16 bits, or one that other rules are better at."""
+        """Return how a kernel is tiled; None if it is no 16-bit attention, or has too few rows or too long ones."""
         if len(kernel.outputs) != 1 or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
             return declined("several results, or textures")
         try:
@@ -102,7 +102,7 @@ def takes(chain: RowChain, params: AttentionParams, shortened: bool) -> bool:
     Parameters
     ----------
     shortened : bool
-        Its numbers will have 16 bits; otherwise they have the types that they have now.
+        Its numbers will be converted to 16 bits; otherwise they keep their types.
     """
     try:
         attention = SoftmaxAttention(chain)

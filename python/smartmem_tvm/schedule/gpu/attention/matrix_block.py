@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread of an attention by matrix instructions does: rows, blocks of keys, results (see `matrix_attention`)."""
+"""A thread of an attention on tensor cores (`mma.sync`): rows, blocks of keys, results (see `matrix_attention`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..vectors import places_of, vector_run
 from .matrix_tile import TERMS, AttentionShape, AttentionTile
 from .softmax import SoftmaxAttention
 
-_LOWEST = -1e37  # below all scores but those that mean none: times a scale and what makes base 2 of base e, finite
+_LOWEST = -1e37  # below every score but masked ones, and still finite times a scale and log2(e)
 _LOG2_E = math.log2(math.e)
 _PAIR = 2  # neighbouring columns of a lane
 
@@ -34,7 +34,7 @@ class AttentionThread:
         self.keys = StagedLanes("keys", keys, element, tile.keys, shape.deep, self.many, tile.stages)
         self.values = StagedOperand("values", values, element, shape.wide, tile.keys, self.many, tile.stages)
         self.memory = self._shared()
-        # A scale goes into the exponent: the largest score is the largest product.
+        # The scale goes into the exponent: it is positive, so the largest score is the largest product.
         self.e2 = tirx.const((attention.scale or 1.0) * _LOG2_E, "float32")
         m, floats = tile.fragments, "float32"
         self.down = registers(m * shape.deep // TERMS * ptx.LEFT, "uint32", "down")
@@ -47,8 +47,8 @@ class AttentionThread:
         self.shrink = registers(2 * m, floats, "shrink")
 
     def _shared(self):
-        # Vectors are exchanged by their addresses, so each operand begins at a multiple of eight of its blocks: those
-        # with wider blocks, whose sizes are such multiples, come first.
+        # The swizzle of vectors depends on their addresses, so each operand begins at a multiple of eight of its
+        # blocks: operands with wider blocks, whose sizes are multiples of that, come first.
         start = 0
         for operand in sorted((self.rows, self.keys, self.values), key=lambda each: -each.block):
             operand.start_at = start
@@ -84,7 +84,7 @@ class AttentionThread:
 
     @property
     def ahead(self) -> int:
-        """Blocks of keys that are on their way while one is worked on."""
+        """Blocks of keys that are prefetched while one is worked on."""
         return max(1, self.tile.stages - 1)
 
     def _through_keys(self, number) -> list[tirx.Stmt]:
@@ -124,7 +124,7 @@ class AttentionThread:
         return block(*arrive, *self._score(step), *self._value(step), *self._weigh(step), *self._add(step), put)
 
     def _arrive(self, step, number) -> tuple[list[tirx.Stmt], tirx.Stmt | None]:
-        """What waits for a block and starts to bring a later one, and what stores that where it is held."""
+        """Return the statements that wait for a block and prefetch a later one, and the store of held elements."""
         later, more = step + index(self.ahead), self.blocks > self.ahead
         exists = later < index(self.blocks)
         begin = when(exists, self._start(later, number)) if more else None
@@ -148,7 +148,7 @@ class AttentionThread:
         return [fill(self.most, _LOWEST), fill(self.sum, 0.0), fill(self.results, 0.0)]
 
     def _score(self, step) -> list[tirx.Stmt]:
-        """Scores of a block, as they come out of the instructions."""
+        """Return the scores of a block, as the tensor cores compute them."""
         count, columns = self.tile.fragments, self.tile.keys // ptx.COLUMNS
         zero = tirx.const(0, "float32")
         made = [self.scope.loop(count * columns * ptx.SUMS, lambda i: store(self.scores, zero, i), "i", UNROLL)]
@@ -163,7 +163,7 @@ class AttentionThread:
         return made
 
     def _value(self, step) -> list[tirx.Stmt]:
-        """What softmax is taken of, in the place of scores; minus infinity where there is no key."""
+        """Replace scores by the operand of softmax; minus infinity past the last key."""
         whole = self.shape.keys % self.tile.keys == 0
         if self.attention.scale is not None and whole:
             return []
@@ -182,9 +182,9 @@ class AttentionThread:
         return made
 
     def _weigh(self, step) -> list[tirx.Stmt]:
-        """Weights of a block in the place of scores, and as halves; sums and results so far are made to fit.
+        """Replace scores of a block by weights, pack these to 16 bits, and rescale the sums and results so far.
 
-        The compiler mixes this with products; where all rows go through each step together it does that worse.
+        The compiler interleaves this with products; it does so less well if all rows go through each step together.
         """
         made = []
         for i in range(self.tile.fragments):
@@ -217,7 +217,7 @@ class AttentionThread:
         return [store(self.results, self.results[at] * shrink, at) for at in places]
 
     def _pack(self, i: int) -> list[tirx.Stmt]:
-        """Weights of 16 rows as the left operand of the next product."""
+        """Pack the weights of 16 rows as the left operand of the next product."""
         made, terms = [], self.tile.keys // TERMS
         for k in range(terms):
             for word in range(ptx.LEFT):
@@ -227,7 +227,7 @@ class AttentionThread:
         return made
 
     def _lonely(self, i: int, half: int, step, at, j: int, n: int) -> tirx.Stmt:
-        """In rows without any key so far every key has the same weight, which goes into no sum."""
+        """Give every key the same weight in rows without any key so far; this weight goes into no sum."""
         weight = self.attention.lonely_at(self.batch, self._row(i, half))
         key = step * index(self.tile.keys) + index(j * ptx.COLUMNS + n) + self.column
         alone = self._is_lonely(index(2 * i + half))
@@ -239,7 +239,7 @@ class AttentionThread:
         return self.most[row] <= tirx.const(_LOWEST, "float32")
 
     def _add(self, step) -> list[tirx.Stmt]:
-        """Weights times values."""
+        """Add weights times values to the results."""
         terms, columns, made = self.tile.keys // TERMS, self.shape.wide // ptx.COLUMNS, []
         for k in range(terms):
             at = (self.across, 0, index(0), self.lane, index(k * TERMS), step, columns // 2, False)
@@ -254,7 +254,7 @@ class AttentionThread:
     # -- places --------------------------------------------------------------------------------------------------------
 
     def _places(self):
-        """(fragment of rows, which of its two rows, fragment of keys, which of its two columns) of each score."""
+        """Return (fragment of rows, row 0 or 1 in it, fragment of keys, column 0 or 1 in it) of each score."""
         counts = self.tile.fragments, 2, self.tile.keys // ptx.COLUMNS, _PAIR
         return [(i, h, j, n) for i in range(counts[0]) for h in range(2) for j in range(counts[2]) for n in range(2)]
 
@@ -262,7 +262,7 @@ class AttentionThread:
         return (i * (self.tile.keys // ptx.COLUMNS) + j) * ptx.SUMS + half * 2 + n
 
     def _row(self, i: int, half: int, inside: bool = True):
-        """Number of a row; the last one where there are no more."""
+        """Return the number of a row; the last row past the end."""
         row = self.scope.analyzer.simplify(self.at + index(i * ptx.ROWS + half * 8))
         some = self.shape.rows % self.tile.rows != 0 and inside
         return tirx.min(row, index(self.shape.rows - 1)) if some else row
@@ -272,7 +272,7 @@ class AttentionThread:
     def _finish(self) -> list[tirx.Stmt]:
         made = []
         for row in range(2 * self.tile.fragments):
-            # By itself: all lanes exchange their sums, also those whose rows then have another divisor.
+            # A statement of its own: all lanes exchange their sums, also those whose divisor is replaced below.
             made.append(store(self.sum, ptx.added(self.sum[index(row)]), row))
             if self.attention.lonely is not None:
                 one = tirx.const(1, "float32")
@@ -310,7 +310,7 @@ class AttentionThread:
 
     @property
     def _run(self) -> int:
-        """Neighbouring columns that are finished and stored as one vector."""
+        """Contiguous columns that are finished and stored as one vector."""
         b, i, chain = fresh("b"), fresh("i"), self.attention.chain
         unknown = [tirx.Var(name, "float32") for name in ("result", "total")]
 
@@ -323,12 +323,12 @@ class AttentionThread:
 
 
 def some(buffer, number: int, count: int) -> list:
-    """`count` registers, those of fragment `number`."""
+    """Return the `count` registers of fragment `number`."""
     return [buffer[index(number * count + n)] for n in range(count)]
 
 
 def _tree(values: list, combine):
-    """Values combined in pairs, and these in pairs: few of them wait for each other."""
+    """Combine values as a balanced tree: the chain of dependent operations stays short."""
     while len(values) > 1:
         pairs = [combine(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
         values = [*pairs, *values[len(pairs) * 2 :]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of an attention by matrix instructions, as data, and the cost model that chooses one for a shape."""
+"""Tiles of an attention on tensor cores, as data, and the cost model that chooses one for a shape."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _PROCESSOR = Processor()
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """How a group of warps takes a block of rows through all keys.
+    """How a thread block takes a block of rows through all keys.
 
     Attributes
     ----------
     rows : int
-        Rows of a group.
+        Rows of a thread block.
     warp_rows : int
         Rows of a warp; a multiple of 16.
     keys : int
         Keys of a stage; a multiple of 16.
     stages : int
-        Blocks of keys that are in shared memory or on their way at a time.
+        Blocks of keys that are in shared memory or being copied there at a time.
     group : bool
-        Four warps multiply together (``wgmma``); each has 16 rows.
+        Warp groups of four warps multiply together (``wgmma``); each warp has 16 rows.
     """
 
     rows: int
@@ -47,30 +47,30 @@ class AttentionTile:
 
     @property
     def warps(self) -> int:
-        """Warps of a group."""
+        """Warps of a thread block."""
         return self.rows // self.warp_rows
 
     @property
     def threads(self) -> int:
-        """Threads of a group."""
+        """Threads of a thread block."""
         return self.warps * WARP
 
     @property
     def fragments(self) -> int:
-        """Instructions that a warp's rows take."""
+        """Fragments of 16 rows that a warp has."""
         return self.warp_rows // ptx.ROWS
 
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """An attention as numbers.
+    """The sizes of an attention.
 
     Attributes
     ----------
     batch, rows, keys, depth, width : int
-        Extents; depth is that of scores, width that of results.
+        Extents; `depth` is the number of terms of a score, `width` that of columns of a result.
     held : int
-        Operands of keys and values that pass through registers on their way to shared memory.
+        How many of keys and values pass through registers on their way to shared memory (0 to 2).
     read : int
         Numbers that are read for each score: a bias, a mask.
     """
@@ -85,36 +85,36 @@ class AttentionShape:
 
     @property
     def deep(self) -> int:
-        """Terms of a score with the zeros that fill up the last instruction."""
+        """Terms of a score, with the zeros that pad the last instruction."""
         return padded(self.depth)
 
     @property
     def wide(self) -> int:
-        """Columns of a result with those that fill up the last pair of instructions."""
+        """Columns of a result, with those that pad the last pair of instructions."""
         return padded(self.width)
 
     def blocks(self, tile: AttentionTile) -> int:
-        """Blocks of keys."""
+        """Return the number of blocks of keys."""
         return -(-self.keys // tile.keys)
 
     def groups(self, tile: AttentionTile) -> int:
-        """Groups of warps."""
+        """Return the number of thread blocks."""
         return self.batch * -(-self.rows // tile.rows)
 
     def shared_bytes(self, tile: AttentionTile) -> int:
-        """Shared memory of a group: its rows, and the stages of keys and values."""
+        """Return the shared memory of a thread block in bytes: its rows, and the stages of keys and values."""
         return _HALF * (tile.rows * self.deep + tile.stages * tile.keys * (self.deep + self.wide))
 
     def values(self, tile: AttentionTile) -> int:
-        """Registers of a thread that hold values: rows, scores, results, and fragments of keys or values."""
+        """Return the registers of a thread that hold values: rows, scores, results, fragments of keys or values."""
         each = self.deep // TERMS * ptx.LEFT + tile.keys // ptx.COLUMNS * ptx.SUMS + self.wide // ptx.COLUMNS * 4
-        beside = tile.keys // TERMS * ptx.LEFT if tile.group else 0  # weights, while scores of the next block come
+        beside = tile.keys // TERMS * ptx.LEFT if tile.group else 0  # weights, beside the next scores
         held = self.held * tile.keys * max(self.deep, self.wide) // max(1, tile.threads) * HELD_REGISTERS
         return tile.fragments * (each + 6) + beside + held + 8
 
 
 def padded(extent: int) -> int:
-    """The next multiple of what an instruction takes at a time."""
+    """Round up to a multiple of the terms of an instruction."""
     return -(-extent // TERMS) * TERMS
 
 
@@ -128,25 +128,25 @@ _TILES = tuple(
         *((128, 16, 64, 4, True), (64, 16, 208, 1, True), (128, 16, 80, 1, True), (64, 16, 64, 1, True)),
     )
 )
-"""Those that were fastest for some shape, and small ones that always fit."""
+"""Candidates: the tiles that were fastest for some shape, and small ones that always fit."""
 
 
 @dataclass(frozen=True)
 class Together:
-    """Cycles where four warps multiply together.
+    """Parameters of the cost model if warp groups multiply (``wgmma``); times in cycles.
 
     Attributes
     ----------
     instruction, latency, score, copied, block, begin : float
         As in `AttentionParams`.
     near : float
-        Times as long where only one block of keys is on its way.
+        Factor of the time if only one block of keys is prefetched.
     least : int
-        Columns as long as which fewer take.
+        Columns of an instruction below which it takes no less time.
     filled : float
-        Times as long for copies where zeros are filled in past the last term.
+        Factor of the time of copies that fill in zeros past the last term.
     shared_bytes : int
-        Of a processor.
+        Shared memory of a processor.
     """
 
     instruction: float = 4.3
@@ -163,32 +163,33 @@ class Together:
 
 @dataclass(frozen=True)
 class AttentionParams:
-    """What the rule may know of a GPU; the cycles are fitted to 118 kernels of 24 shapes on an H100.
+    """Properties of a GPU that the rule uses; the cycles are fitted to 118 kernels of 24 shapes on an H100.
 
     Attributes
     ----------
     limits : Limits
     shared_bytes : int
-        Of a group that asks for more than every group may have.
+        Most dynamic shared memory of a thread block.
     groups : bool
-        Whether four warps may multiply together.
+        Whether the target has warp-group instructions (``wgmma``).
     processor : Processor
     least_rows : int
-        Rows of which fewer are left to other rules.
+        Least rows; attentions with fewer are left to other rules.
     instruction, latency : float
         Cycles for which an instruction keeps a quarter of a processor busy, and that it takes one warp alone.
     score, read : float
         The same for softmax of 32 scores, and for 32 numbers that are read for it.
     fragment, copied : float
-        For 16 x 16 numbers out of shared memory, and for 32 vectors into it.
+        Cycles for loading 16 x 16 numbers from shared memory, and for copying 32 vectors into it.
     renewed : float
-        For each block of keys of a warp besides.
+        Further cycles for each block of keys of a warp.
     block, begin, group : float
-        Cycles that a block takes a warp alone besides, until the first block begins, and of a group after others.
+        Further cycles that a block of keys takes one warp alone, cycles until the first block begins, and cycles of a
+        thread block that starts after others.
     cache_bytes_per_cycle : float
-        From the last cache, for each processor while all read.
+        Throughput of the last-level cache for each processor while all read.
     together : Together
-        What differs where four warps multiply together.
+        The parameters that differ if warp groups multiply.
     candidates : tuple of AttentionTile
     """
 
@@ -213,13 +214,13 @@ class AttentionParams:
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> AttentionParams | None:
-        """What is known of a target; None where it has no such instructions."""
+        """Return the parameters of a target; None if it has no matrix instructions."""
         known = MatrixParams.of(target)
         return None if known is None else cls(known.limits, known.shared_bytes, known.groups)
 
 
 def fits(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> bool:
-    """Whether a group may have what a tile takes, and its numbers divide each other."""
+    """Whether a tile is within the limits of a thread block, and its sizes divide each other."""
     whole = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0 and tile.keys % 16 == 0
     if tile.group:
         whole = whole and params.groups and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0 and tile.keys <= 256
@@ -234,12 +235,12 @@ class _Times(NamedTuple):
     Attributes
     ----------
     begin, groups : float
-        Until the first block begins, and of groups after others.
+        Cycles until the first block begins, and of thread blocks that start after others.
     alone, busy, cache : float
-        Of a block of keys: what a warp takes by itself, what the units of a processor take, and what all groups load
-        from the last cache. The longest of the three counts.
-    blocks : float
-        Blocks of keys, times as long as each takes where only one is on its way.
+        Cycles of a block of keys: of a warp by itself, of the units of a processor, and of the loads of all thread
+        blocks from the last-level cache. The longest of the three counts.
+    blocks, near : int, float
+        Number of blocks of keys, and the factor of their time if only one is prefetched.
     """
 
     begin: float
@@ -252,17 +253,17 @@ class _Times(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """Until all is done."""
+        """The total."""
         return self.begin + self.groups + self.blocks * max(self.alone, self.busy, self.cache) * self.near
 
 
 def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:
-    """Estimated time of an attention."""
+    """Estimate the cycles of an attention."""
     return _times(tile, shape, params).cycles
 
 
 def price(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> Price:
-    """`cycles` by what they are spent on."""
+    """Return `cycles`, broken down into terms."""
     times = _times(tile, shape, params)
     blocks = times.blocks * times.near
     terms = {
@@ -298,7 +299,7 @@ def _times(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) 
 
 
 def _times_together(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _Times:
-    """The same where instructions run by themselves: softmax of a group goes on beside products of other groups."""
+    """Return the same for asynchronous instructions: softmax of a warp group overlaps with products of other groups."""
     own = params.together
     groups, sides = shape.groups(tile), tile.keys * (shape.deep + shape.wide)
     wide = max(tile.keys, own.least) * shape.deep + max(shape.wide, own.least) * tile.keys
@@ -323,8 +324,8 @@ def _times_together(tile: AttentionTile, shape: AttentionShape, params: Attentio
 
 @cache
 def best_attention_tile(shape: AttentionShape, params: AttentionParams) -> AttentionTile | None:
-    """The cheapest tile for an attention; None if none fits."""
-    # A processor that holds a single group has nothing to do while that one waits for its first block.
+    """Return the cheapest tile for an attention; None if none fits."""
+    # A processor with a single resident thread block idles while that one waits for its first block of keys.
     most = params.processor.shared_bytes // 2
     able = [each for each in params.candidates if fits(each, shape, params) and each.stages <= shape.blocks(each)]
     able = [each for each in able if each.group or shape.shared_bytes(each) <= most]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chain of rows in the order in which a group of threads works on a block of it, and what stays on chip meanwhile.
+"""Plan of a chain of rows (attention): the order of work of a thread block, and the results that stay on chip.
 
-    product, element-wise work and statistics on its rows;  product, ...;  product, what finishes its results
+    product, element-wise work and statistics on its rows;  product, ...;  product, its epilogue
 
-Between products each thread works on its own part of a row, in registers. On chip stays what a product leaves to be
-worked on, what the next one reads, and numbers per row that are read after the next product.
+Between products each thread works on its own part of a row, in registers. Shared memory holds the results of a product
+that element-wise work reads, the operand of the next product, and numbers per row that are read after the next product.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .tile import ChainShape, KeptVector, ProductShape
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A product, the stages that follow it row by row, and the stage that finishes its results instead, if any."""
+    """A product, and the stages that follow it row by row, or the one stage that is its epilogue (`finish`)."""
 
     product: Stage
     stages: tuple[Stage, ...]
@@ -35,13 +35,12 @@ class Part:
 
 
 class ChainPlan(ChainPoints):
-    """The parts of a chain, and where its intermediate results are.
+    """The parts of a chain, and the places of its intermediate results.
 
     Raises
     ------
     Opaque
-        If a stage reads an intermediate result in another order than it is written, or the chain begins with no
-        product.
+        If a stage reads an intermediate result in another order than it is written, or the first stage is no product.
     """
 
     def __init__(self, chain: RowChain):
@@ -89,7 +88,7 @@ class ChainPlan(ChainPoints):
 
     @cached_property
     def dtype(self) -> str:
-        """The type that the products multiply, and of the rows on chip."""
+        """The type that the products multiply, which is also the type of rows on chip."""
         return str(next(iter(self.chain.products.values())).right.ty.dtype)
 
     def _parts(self) -> tuple[Part, ...]:
@@ -108,7 +107,7 @@ class ChainPlan(ChainPoints):
         axes = [self.axes(s, self.columns(s)) for s in (stage, product)]
         return not stage.reduction and axes[0] == axes[1]
 
-    # -- where results are -------------------------------------------------------------------------------------------
+    # -- places of results -------------------------------------------------------------------------------------------
 
     def is_vector(self, stage: Stage) -> bool:
         """Whether a stage makes more than one number per row."""
@@ -124,7 +123,7 @@ class ChainPlan(ChainPoints):
         return any(load.source.same_as(stage.body.buffer) for s in part.stages if s is not stage for load in s.loads)
 
     def is_read_later(self, stage: Stage) -> bool:
-        """Whether the result of a stage is read in a later part, or by what finishes a product."""
+        """Whether a later part, or the epilogue of a product, reads the result of a stage."""
         number = self._part_of[stage]
         return any(self._part_of[s] > number or s is self.parts[number].finish for s in self._readers(stage))
 
@@ -133,13 +132,13 @@ class ChainPlan(ChainPoints):
         return [s for s in others if any(load.source.same_as(stage.body.buffer) for load in s.loads)]
 
     def direct(self, stage: Stage) -> Stage | None:
-        """The stage whose result is the left operand of a product as it is."""
+        """Return the stage whose unchanged result is the left operand of a product, or None."""
         left = self.chain.products[stage].left
         maker = self.makers.get(left.source) if isinstance(left, ir.TensorLoad) else None
         return maker if maker is not None and self.is_vector(maker) and maker not in self.chain.products else None
 
     def _keep(self, stage: Stage) -> None:
-        """Give the result of a stage a slot on chip, that of a vector which nobody needs any more if there is one."""
+        """Give the result of a stage a slot on chip: that of a vector without later readers, if there is one."""
         number = self._part_of[stage]
         is_product = stage in self.chain.products
         finished = is_product and self.parts[number].finish is not None
@@ -164,7 +163,7 @@ class ChainPlan(ChainPoints):
 
     @cached_property
     def shape(self) -> ChainShape:
-        """The chain as numbers."""
+        """The sizes of the chain."""
         products = []
         for part in self.parts:
             columns = self.chain.width(part.product)
@@ -180,5 +179,5 @@ class ChainPlan(ChainPoints):
         )
 
     def inputs_of(self, expr) -> list:
-        """Loads of kernel inputs in an expression."""
+        """Return the loads of kernel inputs in an expression."""
         return [load for load in loads(expr) if load.source not in self.makers]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the stages of a chain of rows are at fused indices: batch, row, column and depth each one number."""
+"""Fused indices of the stages of a chain of rows: batch, row, column and depth are one number each."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from ...core.expressions import split_index
 
 
 class ChainPoints:
-    """The iterators of a chain's stages as fused indices, and which stage makes which buffer."""
+    """The iterators of a chain's stages as fused indices, and the stage that writes each buffer."""
 
     def __init__(self, chain: RowChain):
         self.chain = chain
         self.makers = {stage.body.buffer: stage for stage in chain.kernel.stages}
 
     def maker(self, buffer) -> Stage | None:
-        """The stage that computes an intermediate result, or None for an input."""
+        """Return the stage that computes an intermediate result, or None for an input."""
         return self.makers.get(buffer)
 
     def axes(self, stage: Stage, variables) -> list[int]:
-        """The axes of some iterators of a stage."""
+        """Return the axes of some iterators of a stage."""
         return [self.chain.axes[stage][v] for v in variables]
 
     def columns(self, stage: Stage) -> list:
-        """Iterators of a stage along its row of results, in the order that all stages agree on."""
+        """Return the iterators of a stage along its row of results, in the order common to all stages."""
         return sorted(self.chain.inner(stage), key=lambda v: self.chain.axes[stage][v])
 
     def depth(self, stage: Stage) -> list:
-        """Iterators that a stage reduces along, in that order."""
+        """Return the iterators that a stage reduces along, in that order."""
         return sorted(stage.reduction, key=lambda v: self.chain.axes[stage][v])
 
     def along(self, stage: Stage) -> list:
-        """Iterators along the rows that a stage reads."""
+        """Return the iterators along the rows that a stage reads."""
         return self.depth(stage) if stage.reduction else self.columns(stage)
 
     def length(self, stage: Stage) -> int:
-        """Values of a row that a stage reads (a product, a statistic) or makes."""
+        """Return the number of values of a row that a stage reads (a product, a statistic) or writes."""
         total = 1
         for var in self.along(stage):
             total *= stage.extents[var]
         return total
 
     def point(self, stage: Stage, batch=None, row=None, column=None, depth=None) -> dict:
-        """Values of the iterators of a stage at fused indices; None leaves a group out."""
+        """Return the values of the iterators of a stage at fused indices; None leaves a fused index out."""
         axes, extents, where = self.chain.axes[stage], self.chain.extents, {}
         for flat, numbers in ((batch, self.chain.batch), (row, self.chain.rows)):
             if flat is not None:
@@ -55,5 +55,5 @@ class ChainPoints:
         return point
 
     def at(self, stage: Stage, expr, **indices):
-        """`expr` of a stage at a point."""
+        """Return `expr` of a stage at a point."""
         return substitute(expr, self.point(stage, **indices))

@@ -4,14 +4,14 @@
     for each part of the columns:
       sums[i, j] = 0                                        registers of a thread
       for each part of the terms:
-        put the fetched part of the matrix                  registers -> shared memory
-        fetch the next one
+        put the prefetched part of the matrix               registers -> shared memory
+        prefetch the next one
         for k in the terms of my slice:
           sums[i, j] += left[row i, k] * matrix[k, column j]
-      results[row, column] = sum over slices, finished      on chip, or the result of the kernel
+      results[row, column] = epilogue(sum over slices)      on chip, or the result of the kernel
 
-The left operand lies on chip row by row, and is read four terms at a time. Slices give a product of few results
-threads enough to hide latency, each with a tile large enough to keep on-chip memory from being the bottleneck.
+The left operand is row-major in shared memory, and is read four terms at a time. Slices give a product of few results
+enough threads to hide latency, each with a register tile large enough that shared memory is not the bottleneck.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .plan import Part
 from .tile import left_pitch
 
 _WARP_COLUMNS = 8  # threads of a warp along the columns
-_WRITTEN_OUT = 1024  # multiplications in the source of a product
+_WRITTEN_OUT = 1024  # most unrolled multiplications in the source of a product
 
 
 class BlockProduct:
-    """Product number `number` of a block, with the buffer `work` for a part of its matrix and the sums of slices."""
+    """Product `number` of a block of rows; the buffer `work` holds a part of its matrix, later the sums of slices."""
 
     def __init__(self, rows: RowBlock, part: Part, number: int, work):
         self.block, self.part, self.number, self.work = rows, part, number, work
@@ -76,7 +76,7 @@ class BlockProduct:
         return tile
 
     def _place(self) -> None:
-        """Slice, row and column of the thread: some neighbours along the columns, then rows, then the others."""
+        """Set slice, row and column of the thread: up to 8 threads along the columns, then rows, then other columns."""
         simple, tile, number = self.block.simple, self.tile, self.number
         down, across = tile.down(number), tile.across(number)
         inner = gcd(across, _WARP_COLUMNS)
@@ -89,14 +89,14 @@ class BlockProduct:
     # -- operands ----------------------------------------------------------------------------------------------------
 
     def fetch(self, turn) -> tirx.Stmt:
-        """Load the part of the matrix that is needed at `turn` into registers."""
+        """Prefetch the part of the matrix for iteration `turn` into registers."""
         simple = self.block.simple
         part, step = simple(tirx.floordiv(turn, index(self.steps))), simple(tirx.floormod(turn, index(self.steps)))
         whole = self.shape.depth % self.own.terms == 0
         return self.matrix.fetch(self.scope, self.block.thread, self.block.batch, part, step, whole)
 
     def arrange(self) -> tirx.Stmt | None:
-        """Bring the left operand of the block to shared memory, if it is not there."""
+        """Copy the left operand of the block to shared memory, unless it is there already."""
         maker = self.plan.direct(self.stage)
         if maker is not None:
             self.left, self.pitch = self.block.vector(maker)
@@ -129,7 +129,7 @@ class BlockProduct:
         return self.block.value(self.stage, self.operands.left, lane, {}, depth=k)
 
     def _left_run(self) -> int:
-        """Terms of the left operand that one vector load brings: rows on chip begin at multiples of eight."""
+        """Return the terms of the left operand per vector load: rows on chip begin at multiples of eight elements."""
         if self.plan.inputs_of(self.operands.left) == []:
             return 1
         b, i = fresh("b"), fresh("i")
@@ -155,7 +155,7 @@ class BlockProduct:
     # -- the product -------------------------------------------------------------------------------------------------
 
     def multiply(self) -> tirx.Stmt:
-        """The whole product, the first part of the matrix being fetched."""
+        """Return the whole product, after the first part of the matrix was prefetched."""
         scope, turns = self.scope, self.parts * self.steps
 
         def columns(part):
@@ -171,7 +171,7 @@ class BlockProduct:
         return scope.loop(self.parts, columns, "part")
 
     def _terms(self, step) -> tirx.Stmt:
-        """Multiply the part of the matrix that is on chip."""
+        """Multiply the part of the matrix that is in shared memory."""
         own = self.own
         quads = max(1, min(own.depth, _WRITTEN_OUT // (own.thread_rows * own.thread_columns)) // VECTOR)
         while (own.depth // VECTOR) % quads:
@@ -184,7 +184,7 @@ class BlockProduct:
         return on_chip(lambda: self.held.around(self.scope.loop(own.depth // VECTOR // quads, terms, "k")))
 
     def _quad(self, step, k) -> list[tirx.Stmt]:
-        """Four terms, the first of them `k` of the part."""
+        """Return the multiply-adds of four terms, from term `k` of the part on."""
         own, down = self.own, self.tile.down(self.number)
         statements = []
         for i in range(own.thread_rows):
@@ -199,7 +199,7 @@ class BlockProduct:
         return statements
 
     def _columns_at(self, k) -> list[tirx.Stmt]:
-        """The own columns of the matrix at a term: vectors that lie as far apart as all threads together read."""
+        """Load this thread's columns of the matrix at a term: vectors that alternate with those of other threads."""
 
         def vector(q: int):
             first = (self.column + index(q * self.tile.across(self.number))) * index(self.run)
@@ -214,7 +214,7 @@ class BlockProduct:
     # -- results -----------------------------------------------------------------------------------------------------
 
     def _finish(self, part) -> tirx.Stmt:
-        """Hand on the results of a part of the columns."""
+        """Add the slices of a part of the columns, and store its results."""
         if self.own.slices == 1:
             return self._each(lambda lane, column, at: self._result(part, lane, column, lambda v: self.sums[at + v]))
         size = self.tile.rows * self.columns
@@ -231,7 +231,7 @@ class BlockProduct:
         return block(self._each(lay_down), self._add_slices(part, place))
 
     def _each(self, body) -> tirx.Stmt:
-        """``body(lane, column, position in sums)`` for each vector of the results of this thread."""
+        """Return ``body(lane, column, position in sums)`` for each vector of the results of this thread."""
         own, tile, number = self.own, self.tile, self.number
         per_row = own.thread_columns // self.run
 
@@ -244,7 +244,7 @@ class BlockProduct:
         return self.scope.loop(own.thread_rows * per_row, vector, "n", UNROLL)
 
     def _add_slices(self, part, place) -> tirx.Stmt:
-        """Each thread adds what the slices have for some of the results."""
+        """Add the sums of the slices: each thread adds those of some of the results."""
         across = self.columns // self.run
         vectors, threads = self.tile.rows * across, self.tile.threads
 
@@ -289,7 +289,7 @@ class BlockProduct:
 
     @property
     def _result_run(self) -> int:
-        """Columns whose results can be finished and stored as one vector; a whole texel in any case."""
+        """Columns whose results are finished and stored as one vector; a whole texel if the result is a texture."""
         b, i = fresh("b"), fresh("i")
         plan, chain = self.plan, self.plan.chain
         last = self.part.finish or self.stage

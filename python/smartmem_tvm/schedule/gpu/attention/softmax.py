@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See in a chain of rows an attention whose softmax can be computed while keys go by.
+"""Recognise in a chain of rows an attention whose softmax can be computed online, block of keys by block of keys.
 
     s[i, j] = sum_d q[i, d] * k[j, d]
-    w[i, j] = exp(f(s[i, j]) - max_j f(s[i, j]))       f: a scale, a bias, a mask, anything element by element
+    w[i, j] = exp(f(s[i, j]) - max_j f(s[i, j]))       f: a scale, a bias, a mask, any element-wise function
     o[i, c] = finish(sum_j w[i, j] * v[j, c], sum_j w[i, j])
 
-Weights may be divided by their sum before the second product or after it; a choice may put a number in the place of
-those that are none, which are the rows without any key.
+Weights may be divided by their sum before the second product or after it. A select may replace weights that are NaN,
+which are those of rows without any key.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class SoftmaxAttention(ChainPoints):
     scores, maximum, total, result : Stage
         The first product, the statistics of its rows, the second product.
     finish : Stage or None
-        What is made of results.
+        The epilogue of the second product.
     normalised : bool
         Whether weights are divided by their sum before the second product.
     lonely : expression or None
-        Weight of each key in rows all of whose scores are minus infinity; None: such rows are no numbers.
+        Weight of each key in rows all of whose scores are minus infinity; None: these rows are NaN.
 
     Raises
     ------
     Opaque
-        If the chain is none, with what keeps it from being one.
+        If the chain is no attention, with the reason.
     """
 
     def __init__(self, chain: RowChain):
@@ -94,7 +94,7 @@ class SoftmaxAttention(ChainPoints):
         return scores, maximum, total, result, finish
 
     def _of_key(self, stage: Stage, expr):
-        """An expression of a stage at a row and a key, in float32, of the score there and the statistics of the row."""
+        """Return an expression of a stage at a row and a key, in float32, as a function of score and statistics."""
         return widened(self._inlined(self.at(stage, expr, batch=self.batch, row=self.row, depth=self.key)))
 
     def _inlined(self, expr):
@@ -114,7 +114,7 @@ class SoftmaxAttention(ChainPoints):
         return substitute(stage.body.value, point)
 
     def _weights(self, weight) -> tuple[bool, object]:
-        """(whether they are divided by their sum, what stands for those of a row without keys)."""
+        """Return (whether weights are divided by their sum, the weight of keys in a row without keys)."""
         left = self._of_key(self.result, self.chain.products[self.result].left)
         quotient = weight / self.sum
         if _same(left, weight):
@@ -146,7 +146,7 @@ class SoftmaxAttention(ChainPoints):
 
     @cached_property
     def element(self) -> Element | None:
-        """What both products multiply, halves or bfloat16, with sums of float32; None if it is anything else."""
+        """The type that both products multiply, float16 or bfloat16, with float32 sums; None for any other."""
         q_and_k, weights = (self.chain.products[s] for s in (self.scores, self.result))
         read = [load for e in (q_and_k.left, q_and_k.right, weights.right) for load in loads(e)]
         types = {str(load.ty.dtype) for load in read if "int" not in str(load.ty.dtype)}
@@ -154,7 +154,7 @@ class SoftmaxAttention(ChainPoints):
         return SHORT.get(types.pop()) if len(types) == 1 and sums == {FLOAT} else None
 
     def operands(self) -> tuple[Operand, Operand, Operand]:
-        """Queries, keys and values as `element` has them, or as halves; lanes are rows, keys and columns."""
+        """Return queries, keys and values in the type of `element`, or as float16; lanes are rows, keys and columns."""
         first, second = self.chain.products[self.scores], self.chain.products[self.result]
         dtype = (self.element or HALF).dtype
 
@@ -173,16 +173,16 @@ class SoftmaxAttention(ChainPoints):
     # -- expressions of a point ----------------------------------------------------------------------------------------
 
     def value_at(self, score, batch, row, key):
-        """What softmax is taken of, in float32."""
+        """Return the operand of softmax at a point, in float32."""
         return substitute(self.value, {self.batch: batch, self.row: row, self.key: key, self.score: score})
 
     def lonely_at(self, batch, row):
-        """The weight of keys in a row without any."""
+        """Return the weight of keys in a row without any key."""
         return substitute(self.lonely, {self.batch: batch, self.row: row})
 
     @property
     def scale(self) -> float | None:
-        """What scores are multiplied by if softmax is of these products and of nothing else; it is positive."""
+        """The positive factor of the scores if softmax is of scaled scores and nothing else; otherwise None."""
         if self.value.same_as(self.score):
             return 1.0
         parts = (self.value.a, self.value.b) if isinstance(self.value, tirx.Mul) else ()
@@ -190,7 +190,7 @@ class SoftmaxAttention(ChainPoints):
         return numbers[0] if numbers and any(each.same_as(self.score) for each in parts) else None
 
     def leave(self, result, total, batch, row, column) -> tirx.Stmt:
-        """Store what is made of a sum of weighted values and the sum of weights."""
+        """Finish and store a result, given a sum of weighted values and the sum of weights."""
         point = {"batch": batch, "row": row, "column": column}
         last = self.finish or self.result
         indices = [self.at(last, at, **point) for at in last.body.indices]
@@ -209,7 +209,7 @@ def _is_exponential(weight, value, most) -> bool:
 
 
 def _is_no_number(condition, value) -> bool:
-    """Whether a condition says that a value is no number; booleans may be integers that are more than zero."""
+    """Whether a condition says that a value is NaN; a boolean may be an integer compared with zero."""
     if isinstance(condition, tirx.LT) and isinstance(condition.b, tirx.Cast) and _is_zero(condition.a):
         condition = condition.b.value
     return isinstance(condition, ir.Call) and function_name(condition) == "isnan" and _same(condition.args[0], value)

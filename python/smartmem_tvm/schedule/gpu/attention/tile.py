@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a group of threads of a GPU works on a block of rows of a chain: sizes as data, and the model behind them."""
+"""Tiles of a chain of rows (attention) on a GPU, as data, and the cost model that chooses one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LIMITS, _PROCESSOR = Limits(), Processor()
 
 @dataclass(frozen=True)
 class ProductShape:
-    """A product of the rows of a block: how many columns it has, over how many terms it sums.
+    """A product of the rows of a block: its number of columns, and of terms of a sum (`depth`).
 
-    `arranged` says that its left operand has to be brought to on-chip memory first.
+    `arranged` says that its left operand has to be copied to shared memory first.
     """
 
     columns: int
@@ -37,19 +37,19 @@ class KeptVector:
 
 @dataclass(frozen=True)
 class ChainShape:
-    """A chain of rows as numbers.
+    """The sizes of a chain of rows.
 
     Attributes
     ----------
     batch, rows : int
-        Sets of matrices, and the rows that share one.
+        Number of sets of matrices, and of the rows that share one set.
     products : tuple of ProductShape
     kept : tuple of KeptVector
         Vectors per row that stay on chip between products.
     scalars : int
-        Statistics.
+        Number of statistics.
     longest : int
-        Values of a row that element-wise work and statistics go through.
+        Most values of a row that an element-wise stage or a statistic goes through.
     """
 
     batch: int
@@ -62,16 +62,16 @@ class ChainShape:
 
 @dataclass(frozen=True)
 class ChainProductTile:
-    """How the threads of a group share a product.
+    """How the threads of a thread block share a product.
 
     Attributes
     ----------
     thread_rows, thread_columns : int
-        Results that a thread keeps in registers.
+        Register tile: results that a thread keeps in registers.
     slices : int
         Parts of the threads, each of which sums a part of the terms.
     depth : int
-        Terms per slice that are on chip at a time; a multiple of four.
+        Terms per slice that are in shared memory at a time; a multiple of four.
     """
 
     thread_rows: int
@@ -81,32 +81,32 @@ class ChainProductTile:
 
     @property
     def terms(self) -> int:
-        """Terms on chip at a time."""
+        """Terms in shared memory at a time."""
         return self.slices * self.depth
 
     def shares_evenly(self, rows: int, threads: int) -> bool:
-        """Whether the threads of a group share its rows evenly."""
+        """Whether the threads of a thread block share its rows evenly."""
         return rows % self.thread_rows == 0 and threads % (self.slices * (rows // self.thread_rows)) == 0
 
 
 @dataclass(frozen=True)
 class ChainTile:
-    """The rows and threads of a group, and its tile for each product of the chain."""
+    """The rows and threads of a thread block, and its tile for each product of the chain."""
 
     rows: int
     threads: int
     products: tuple[ChainProductTile, ...]
 
     def down(self, number: int) -> int:
-        """Threads along the rows in product `number`."""
+        """Return the threads along the rows in product `number`."""
         return self.rows // self.products[number].thread_rows
 
     def across(self, number: int) -> int:
-        """Threads along the columns."""
+        """Return the threads along the columns in product `number`."""
         return self.threads // (self.products[number].slices * self.down(number))
 
     def columns(self, number: int) -> int:
-        """Columns of the matrix that are on chip at a time."""
+        """Return the columns of the matrix that are in shared memory at a time in product `number`."""
         return self.across(number) * self.products[number].thread_columns
 
     @property
@@ -117,7 +117,7 @@ class ChainTile:
 
 @dataclass(frozen=True)
 class GpuChainParams:
-    """What the rule for chains of rows may know of a GPU; the numbers are those of a large one.
+    """Properties of a GPU that the rule for chains of rows uses; the default numbers are those of a large one.
 
     Attributes
     ----------
@@ -125,23 +125,23 @@ class GpuChainParams:
         Those of the target, as far as the candidates go.
     processor : Processor
     tile_bytes : int
-        Most on-chip memory for the part of a matrix.
+        Most bytes of shared memory for the part of a matrix.
     row_values : int
-        Values of a row that a thread keeps in registers.
+        Most values of a row that a thread keeps in registers.
     matrix_bytes : int
-        Most bytes of the matrices of a batch: every group of rows reads them.
+        Most bytes of the matrices of a batch: every block of rows reads all of them.
     least_rows : int
-        Rows of a group below which reading the matrices takes longer than multiplying.
+        Rows of a thread block below which reading the matrices takes longer than multiplying.
     shared_cycles : float
-        Cycles of a vector load from on-chip memory by a warp.
+        Cycles of a vector load from shared memory by a warp.
     term_latency, round_latency, fetch_latency, value_latency : float
-        Cycles that only other groups hide: of a thread per term, per part of a matrix, per value of a matrix that the
-        thread brings on chip, and per value of a row that it works on.
+        Latency in cycles that only other thread blocks hide: of a thread per term, per part of a matrix, per value of a
+        matrix that the thread copies to shared memory, and per value of a row that it works on.
     overlap : float
-        The smaller of waiting and working, as far as it adds to the larger.
+        Share of the smaller of waiting and working that adds to the larger.
     launch, apart : float
-        Cycles of a chain that are none of the above, and of one of the kernels in its place that the estimates of
-        `gpu_matmul_params` leave out.
+        Cycles of a chain beside the above, and cycles of each of the separate kernels in its place that the estimates
+        of `gpu_matmul_params` leave out.
     rows, threads, thread_tiles, slices, depths
         Candidates.
     """
@@ -168,7 +168,7 @@ class GpuChainParams:
 
     @classmethod
     def of(cls, limits: Limits) -> GpuChainParams:
-        """What a group may have is the target's, the rest is a guess where the target names no device."""
+        """Return the parameters with the limits of a target; the rest is a guess if the target names no device."""
         sizes, row = cls(limits.at_most(max(cls.threads), cls.limits.shared_bytes)), limits.device
         if row is None:
             return sizes
@@ -180,33 +180,33 @@ class GpuChainParams:
 
 
 def _pitch(length: int, parts: list[int]) -> int:
-    """Distance between rows on chip of vectors of `length` that are gone through in `parts`, the last one whole.
+    """Return the distance in elements between on-chip rows of `length` that are accessed in whole tiles of `parts`.
 
-    Rows begin in different banks of on-chip memory: a quarter of a warp reads vectors of several of them at once.
+    Rows begin in different banks of shared memory: a quarter of a warp reads vectors of several rows at once.
     """
     most = max([length, *(-(-length // part) * part for part in parts)])
     return -(-most // WARP) * WARP + 2 * VECTOR
 
 
 def kept_pitch(vector: KeptVector, tile: ChainTile) -> int:
-    """Distance between rows of a vector that stays on chip."""
+    """Return the distance in elements between rows of a vector that stays on chip."""
     parts = [tile.columns(n) for n in vector.written] + [tile.products[n].terms for n in vector.read]
     return _pitch(vector.length, parts)
 
 
 def left_pitch(number: int, shape: ChainShape, tile: ChainTile) -> int:
-    """Distance between rows of a left operand that is arranged on chip."""
+    """Return the distance in elements between rows of a left operand that is copied to shared memory."""
     return _pitch(shape.products[number].depth, [tile.products[number].terms])
 
 
 def work_size(number: int, tile: ChainTile) -> int:
-    """Numbers of on-chip memory for the part of a matrix, and for the sums of slices after it."""
+    """Return the elements of shared memory for the part of a matrix, reused for the sums of slices after it."""
     own, columns = tile.products[number], tile.columns(number)
     return max(own.terms * (columns + VECTOR), own.slices * tile.rows * columns if own.slices > 1 else 0)
 
 
 def shared_bytes(shape: ChainShape, tile: ChainTile) -> int:
-    """On-chip memory of a group."""
+    """Return the shared memory of a thread block in bytes."""
     total = max(work_size(n, tile) for n in range(len(tile.products)))
     total += sum(tile.rows * kept_pitch(vector, tile) for vector in shape.kept)
     total += sum(tile.rows * left_pitch(n, shape, tile) for n, p in enumerate(shape.products) if p.arranged)
@@ -219,12 +219,12 @@ def _fits(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> bool:
 
 
 def _product_cycles(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
-    """(cycles that a group keeps a processor busy, cycles that it takes alone) for a product."""
+    """Return the cycles of a product: (those that a thread block keeps a processor busy, those that it takes alone)."""
     own, product_ = tile.products[number], shape.products[number]
     columns, warps = tile.columns(number), tile.threads / WARP
     parts, steps = -(-product_.columns // columns), -(-product_.depth // own.terms)
     vectors = own.thread_rows / VECTOR + own.thread_columns / VECTOR
-    issued = own.thread_rows * own.thread_columns + vectors + 1  # a warp starts one instruction per cycle at most
+    issued = own.thread_rows * own.thread_columns + vectors + 1  # a warp issues one instruction per cycle at most
     term = max(warps * issued * WARP / params.processor.lanes, warps * vectors * params.shared_cycles)
     fetched = own.terms * columns
     move = FLOAT_BYTES * fetched / params.processor.bytes_per_cycle
@@ -238,13 +238,13 @@ def _product_cycles(number: int, shape: ChainShape, tile: ChainTile, params: Gpu
 
 
 def cycles(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> float:
-    """Estimated time of a chain: what its busiest processor computes and waits for."""
+    """Estimate the cycles of a chain: those that its busiest processor computes and waits."""
     busy, waiting = _busy_and_waiting(shape, tile, params)
     return max(busy, waiting) + params.overlap * min(busy, waiting) + params.launch
 
 
 def price(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Price:
-    """`cycles` by what they are spent on."""
+    """Return `cycles`, broken down into terms."""
     busy, waiting = _busy_and_waiting(shape, tile, params)
     terms = {"products and rows": busy, "what a group waits for": waiting, "launch": params.launch}
     how = f"the longer of the first two, {params.overlap} of the shorter, and the launch"
@@ -262,7 +262,7 @@ def _busy_and_waiting(shape: ChainShape, tile: ChainTile, params: GpuChainParams
 
 
 def _resident(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> int:
-    """Groups that a processor holds."""
+    """Return the thread blocks resident on a processor."""
     results = max(t.thread_rows * t.thread_columns for t in tile.products)
     return params.processor.resident(tile.threads, shared_bytes(shape, tile), 80 + 2 * results)
 
@@ -270,7 +270,7 @@ def _resident(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> int
 def candidates(
     number: int, shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams
 ) -> list[ChainProductTile]:
-    """Every tile of a product for a group of `threads` and `rows`, with `most_bytes` for the part of a matrix."""
+    """Return every tile of a product for a thread block of these rows and threads, `most_bytes` for the matrix part."""
     found, product_ = [], shape.products[number]
     for (down, across), slices, depth in product(params.thread_tiles, params.slices, params.depths):
         own = ChainProductTile(down, across, slices, depth)
@@ -287,7 +287,7 @@ def candidates(
 
 @cache
 def best_chain_tile(shape: ChainShape, params: GpuChainParams) -> ChainTile | None:
-    """The cheapest tile for a chain, or None if it fits no group of threads."""
+    """Return the cheapest tile for a chain, or None if it fits no thread block."""
     best, least = None, float("inf")
     halves = (params.tile_bytes, params.tile_bytes // 2, params.tile_bytes // 4)
     for rows, threads, most_bytes in product(params.rows, params.threads, halves):
@@ -300,7 +300,7 @@ def best_chain_tile(shape: ChainShape, params: GpuChainParams) -> ChainTile | No
 
 
 def _tile(shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams) -> ChainTile | None:
-    """Each product's own best tile in a group, as far as they fit in it together."""
+    """Return the best tile of each product by itself; None if these do not fit in a thread block together."""
     chosen: list[ChainProductTile] = []
     for number in range(len(shape.products)):
 
