@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution and pooling on a GPU: the rule, its tiles, products and sliding windows."""
+"""Convolution and pooling on a GPU: the rules, their tiles, products and sliding windows."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sliding window reads: values of a thread, and lines of memory that the threads of a warp touch for each.
+"""Coalescing of a sliding window's loads: the values of a thread, and the cache lines that a warp touches for each.
 
-A load of a warp takes a cycle for each line that it touches. Threads that have eight neighbours each along the axis
-that lies next to each other in memory are eight elements apart: a load of theirs touches four lines of halves, where
-that of threads which slide along the other axis touches one.
+A load of a warp takes a cycle for each line that it touches. If each thread has eight results along the innermost axis
+in memory, threads are eight elements apart: a float16 load of a warp touches four lines. If threads slide along the
+other axis, it touches one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ...core.reduction import Reduction
 from ..occupancy import WARP
 
 _LINE = 128  # bytes
-_ISSUED = 4  # instructions in a cycle
+_ISSUED = 4  # instructions per cycle of a processor
 _GUARDED = 3  # instructions of a load that may lie in the padding
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """The accesses of a reduction by threads that have some neighbours each.
+    """The accesses of a reduction whose threads compute several neighbouring results each.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Lines:
 
     @cached_property
     def _strides(self) -> list[dict] | None:
-        """Bytes from one to the next along each iterator, of each load and last of the result."""
+        """Strides in bytes along each iterator, of each load and last of the result; None if one is not fixed."""
         r, walk = self.reduction, Walk(self.reduction.extents)
         accesses = [(load.source, load.indices) for load in loads(r.term)]
         found = []
@@ -55,18 +55,18 @@ class Lines:
 
     @property
     def known(self) -> bool:
-        """Whether all accesses go along all iterators in even steps."""
+        """Whether every access has a fixed stride along every iterator."""
         return self._strides is not None
 
     def cycles(self, tile: Mapping, taps: Sequence) -> float:
-        """Cycles of a processor for each result of a warp's threads.
+        """Estimate the cycles of a processor per result of each thread of a warp.
 
         Parameters
         ----------
         tile : mapping of tirx.Var to int
-            Neighbours of a thread along spatial iterators.
+            Results of a thread along spatial iterators.
         taps : sequence of tirx.Var
-            The last iterators of the sum: written out, so that results share what they read.
+            The last iterators of the sum, which are unrolled: results share the values that they load.
         """
         extents = self.reduction.extents
         results, written = prod(tile.values()), prod(extents[v] for v in taps)
@@ -81,14 +81,14 @@ class Lines:
         return (memory + issued / _ISSUED) / results
 
     def _lanes(self, tile: Mapping) -> dict:
-        """For each iterator the tiles that the threads of the first warp have along it."""
+        """Return for each iterator the positions of the threads of the first warp along it, in tiles."""
         extents = [self.reduction.extents[v] // tile.get(v, 1) for v in self.order]
         lanes = np.arange(min(WARP, prod(extents)))
         return dict(zip(self.order, np.unravel_index(lanes, extents), strict=True)) if extents else {}
 
 
 def _offsets(steps: Mapping, counts: list) -> np.ndarray:
-    """Bytes from the first of some values to each."""
+    """Return the distinct offsets of some values from the first one, in bytes."""
     total = np.zeros(1, "int64")
     for var, count in counts:
         total = np.unique(np.add.outer(total, steps[var] * np.arange(count)))
@@ -96,6 +96,6 @@ def _offsets(steps: Mapping, counts: list) -> np.ndarray:
 
 
 def _touched(steps: Mapping, tile: Mapping, lanes: Mapping) -> int:
-    """Lines that the threads of a warp touch."""
+    """Return the number of lines that the threads of a warp touch."""
     places = sum(steps[v] * tile.get(v, 1) * at for v, at in lanes.items())
     return np.unique(places // _LINE).size

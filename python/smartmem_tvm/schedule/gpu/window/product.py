@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A windowed product on a grid of threads: tiles of both operands in shared memory, tiles of results in registers.
+"""A convolution as an implicit GEMM: tiles of both operands in shared memory, register tiles of results.
 
-    group of threads for each tile of rows x columns of a batch:
+    thread block for each tile of rows x columns of a batch:
       acc[thread_rows, thread_columns] = 0                                 registers
       for steps of the sum:
         left_tile[depth, rows], right_tile[depth, columns] = gathered      shared memory
         acc[i, j] += left_tile[k, row(i)] * right_tile[k, column(j)]
       out = finish(acc)
 
-The gather does the padding, the stride and whatever else stands between the input and the product. With slices, as
-many such sums over parts of the depth run at once in a group, and are added up through shared memory.
+The gather applies padding, stride and any other index map between the input and the product (im2col on the fly). Slices
+of a thread block compute sums over parts of the depth at the same time, and add them up through shared memory.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from .guards import guard, guarded_value
 from .texels import runs_along_texels
 from .tile import ProductTile
 
-_UNROLLED = 16  # steps of a gather that are written out
+_UNROLLED = 16  # most steps of a gather that are unrolled
 
 
 @dataclass(eq=False)
 class _Side:
-    """One operand: what it is, its iterators, their number of values and the tile's."""
+    """One operand: its expression, its iterators, their total extent and that of the tile."""
 
     value: object
     vars_: tuple
     total: int
     tile: int
     per_thread: int
-    vector: int  # results of a thread that lie next to each other
+    vector: int  # contiguous results of a thread
     buffer: object
-    along_depth: bool  # whether neighbours in memory are neighbours in the sum
-    texel: tuple[int, int]  # (values, terms) of a texel that is gathered at once
+    along_depth: bool  # whether terms of the sum are innermost in memory
+    texel: tuple[int, int]  # (values, terms) of a texel that one load gathers
 
 
 class ProductNest:
-    """The nest of a contraction in a tile.
+    """The loop nest of a contraction in a tile.
 
     Parameters
     ----------
     texels : bool
-        Four neighbouring columns are a texel of the result, to be written at once.
+        Four neighbouring columns are a texel of the result, which one store writes.
     lanes : int
-        Halves that arithmetic is written for at once.
+        Widest vector of float16 arithmetic, in elements.
     """
 
     def __init__(self, product: Contraction, tile: ProductTile, texels: bool = False, lanes: int = 1):
@@ -71,7 +71,7 @@ class ProductNest:
         self.right = self._side("right_tile", product.right, product.columns, tile.columns, tile.thread_columns)
 
     def _side(self, name: str, value, vars_: tuple, tile: int, per_thread: int) -> _Side:
-        # in one dimension: TVM would take the padding away
+        # One dimension: TVM would remove the padding of a second one.
         buffer = shared(self.tile.slices * self.tile.depth * (tile + self.tile.pad), self.dtype, name)
         vector = gcd(per_thread, max(self.tile.vector, self.run))
         walk = Walk(self.reduction.extents)
@@ -124,7 +124,7 @@ class ProductNest:
         total = self.scope.loop(self.steps, step, "step")
 
         def finish(values, first, n) -> tirx.Stmt:
-            """Finish and store a run of results, from the `n`-th one of the thread on, held in `values`."""
+            """Finish and store `run` results, from the `n`-th one of the thread on; `values` holds them."""
             i, j = (self.scope.simplify(f(n, tile.thread_columns)) for f in (_div, _mod))
             row = first_row + self._position(self.left, at_row, i)
             column = first_column + self._position(self.right, at_column, j)
@@ -138,19 +138,19 @@ class ProductNest:
         return allocate(buffers, block(start, total, end))
 
     def _position(self, side: _Side, lane, n):
-        """Place in the tile of result `n` of a thread: short vectors, the same ones of all threads side by side."""
+        """Return the place in the tile of result `n` of a thread: short vectors, interleaved among the threads."""
         vector, lanes = side.vector, side.tile // side.per_thread
         if isinstance(n, int):
             return index(n // vector * vector * lanes + n % vector) + lane * index(vector)
         return _div(n, vector) * index(vector * lanes) + lane * index(vector) + _mod(n, vector)
 
     def _gather(self, side: _Side, place: dict, begin, first, part, lane) -> tirx.Stmt:
-        """Fill the tile of one operand, together with the other threads of the slice."""
+        """Fill this thread's share of the tile of one operand; the threads of a slice fill it together."""
         values, terms = side.texel
         depth, tile, threads = self.tile.depth // terms, side.tile // values, self.tile.slice_threads
         total = depth * tile
         count, simplify = -(-total // threads), self.scope.analyzer.simplify
-        # Neighbours in a texture are texels: threads side by side read those of neighbouring pixels.
+        # A texture is read by texels: neighbouring threads read the texels of neighbouring pixels.
         along_depth = side.along_depth and side.texel == (1, 1)
 
         def one(i):
@@ -176,7 +176,7 @@ class ProductNest:
         return block(*(one(index(i)) for i in range(count)))
 
     def _fetch(self, side: _Side, value, slot) -> tirx.Stmt:
-        """Put ``value(v)`` at ``slot(v)`` of a tile: one, or the numbers of a texel, which is read once."""
+        """Store ``value(v)`` at ``slot(v)`` of a tile: one value, or the four of a texel, which is loaded once."""
         if side.texel == (1, 1):
             return self.scope.simplify(store(side.buffer, value(index(0)), slot(index(0))))
         numbers = registers(TEXEL, self.dtype, "texel")
@@ -185,7 +185,7 @@ class ProductNest:
         return allocate([numbers], block(read, *puts))
 
     def _slot(self, side: _Side, part, k, n):
-        """Where a value lies in a tile."""
+        """Return the place of a value in a tile."""
         return (part * index(self.tile.depth) + k) * index(side.tile + self.tile.pad) + n
 
     def _multiply(self, sums: Sums, part, at_row, at_column) -> tirx.Stmt:
@@ -212,7 +212,7 @@ class ProductNest:
         return allocate([a, b], self.scope.loop(self.tile.depth, term, "k"))
 
     def _merge(self, acc, part, lane, finish) -> tuple[tirx.Stmt, list]:
-        """Add up what the slices found: each of them finishes some of the results."""
+        """Add up the sums of the slices; each slice finishes some of the results."""
         tile, many, run = self.tile, self.tile.thread_rows * self.tile.thread_columns, self.run
         sums = shared(tile.slices * many * tile.slice_threads, self.total, "sums")
 
@@ -233,12 +233,12 @@ class ProductNest:
         return block(spill, self.scope.loop(many // (tile.slices * run), add, "q")), [sums]
 
     def _store(self, values, first: int, place: dict, row, column) -> tirx.Stmt:
-        """Store a run of results from ``values[first]`` on at neighbouring columns."""
+        """Store `run` results from ``values[first]`` on at neighbouring columns."""
         extents = self.reduction.extents
         conditions = [row < index(self.left.total), column < index(self.right.total)]
         conditions = [self.scope.analyzer.simplify(each) for each in conditions]
         rows = split_index(row, self.left.vars_, extents)
-        column = index(0) if self.right.total == self.run else column  # what the condition does not say to the stores
+        column = index(0) if self.right.total == self.run else column  # no condition tells the stores so
 
         def one(v):
             point = {**place, **rows, **split_index(column + v, self.right.vars_, extents)}

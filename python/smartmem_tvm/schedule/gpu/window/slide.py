@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A window that slides, on a grid of threads: a thread computes neighbours, and reads what they share once.
+"""A sliding window (depthwise convolution, pooling): a thread computes neighbours, and loads shared inputs once.
 
     thread for each tile of results:
       acc[tile] = init                                                     registers
-      for r in the reduction, its last iterators written out:
-        each different value that the terms of the tile need               registers
+      for r in the reduction, its last iterators unrolled:
+        load each distinct value that the terms of the tile need           registers
         acc[p] = combine(acc[p], term(p, r))
       out = finish(acc)
 
-Values are the same if their expressions are: strides, dilation, padding and whatever else is in the index need no
-cases of their own, and the channels of a group share inputs as neighbouring pixels share weights. Textures are read
-and written in whole texels.
+Two values are the same if their expressions are equal, so that strides, dilation, padding and any other index map need
+no cases of their own: the channels of a group share inputs as neighbouring pixels share weights. Textures are read and
+written in whole texels.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from .tile import written_out
 
 
 class SlideNest:
-    """The nest of a reduction.
+    """The loop nest of a reduction.
 
     Parameters
     ----------
     order : sequence of tirx.Var
         Spatial iterators, slowest in memory first.
     tile : mapping of tirx.Var to int
-        Neighbours of a thread along spatial iterators; each divides the extent.
+        Results of a thread along spatial iterators; each divides the extent.
     taps : int
-        Most terms that are written out.
+        Most terms that are unrolled.
     threads : int
-        Of a group.
+        Threads of a thread block.
     texel : sequence of tirx.Var
-        Last iterators of `order`, all of whose results, a texel, are those of one thread and written at once.
+        Last iterators of `order` that run over a texel of the result: one thread computes it, and one store writes it.
     """
 
     def __init__(self, reduction: Reduction, order: tuple, tile: Mapping, taps: int, threads: int, texel: tuple = ()):
@@ -95,7 +95,7 @@ class SlideNest:
         return allocate(sums.buffers, block(*start, total, *end))
 
     def _finish(self, acc, first: int, place: dict, run: int) -> tirx.Stmt:
-        """Store `run` results, which are one number or one texel."""
+        """Store `run` results, which are one element or one texel."""
 
         def one(v):
             within = split_index(v, self.texel, self.tile)
@@ -107,7 +107,7 @@ class SlideNest:
         return self.scope.nest(self.loops, self.reduction.extents, body)
 
     def _terms(self, acc, points: list, values: _Values) -> tirx.Stmt:
-        """The written out terms; each value is read before the first term that needs it."""
+        """Return the unrolled terms; each value is loaded before the first term that needs it."""
         plan = []
         for tap in product(*(range(self.reduction.extents[v]) for v in self.taps)):
             terms = [[values.place(f, (*point, *tap)) for f in range(len(self.factors))] for point in points]
@@ -120,21 +120,21 @@ class SlideNest:
         return allocate([held], block(*statements))
 
     def _added(self, acc, held, terms: list) -> tirx.Stmt:
-        """The terms of all sums, each a product of values that are held at some places."""
+        """Add one term to each sum: a product of values in the registers `places`."""
         products = [reduce(lambda a, b: a * b, [held[p] for p in places]) for places in terms]
         return block(*(store(acc, self.reduction.combine(acc[n], term), n) for n, term in enumerate(products)))
 
     def _hold(self, held, place: int, value, lane) -> tirx.Stmt:
-        """Keep a value, or the four that it has as `lane` runs over a texel."""
+        """Load a value, or the four values of a texel over which `lane` runs, into registers."""
         if lane is None:
             return store(held, value, place)
         return self.scope.loop(TEXEL, lambda v: store(held, substitute(value, {lane: v}), place + v), "v", VECTOR)
 
 
 class _Values:
-    """Registers for the different values of the factors of a term; those read from one texel lie side by side.
+    """Registers for the distinct values of the factors of a term; those of one texel are contiguous.
 
-    Offsets are those of the neighbours of a thread along `tiled`, and then those of the written out terms.
+    Offsets are those of the results of a thread along `tiled`, and then those of the unrolled terms.
     """
 
     def __init__(self, nest: SlideNest, tiled: list, where: Callable, at: dict):
@@ -161,7 +161,7 @@ class _Values:
         ]
 
     def place(self, factor: int, offsets: Sequence[int]) -> int:
-        """The register of a factor at a point of the tile and a term of the sum."""
+        """Return the register of a factor at a point of the tile and a term of the sum."""
         lane = self.numbers[factor]
         key = (factor, *[offsets[n] for n in self.relevant[factor]])
         if key not in self._by_offset:
@@ -169,12 +169,12 @@ class _Values:
         return self._by_offset[key] + (0 if lane is None else offsets[lane])
 
     def take_new(self) -> list[tuple]:
-        """(register, value, lane) of those asked for since the last time; see `SlideNest._hold`."""
+        """Return (register, value, lane) of the registers that are new since the last call; see `SlideNest._hold`."""
         new, self._new = self._new, []
         return new
 
     def _lane(self, factor):
-        """The iterator along which the values of a factor are the numbers of a texel; None if there is none."""
+        """Return the iterator along which the values of a factor are those of a texel; None if there is none."""
         nest = self.nest
         whole = [v for v in (*nest.texel, *nest.taps) if nest.reduction.extents[v] == TEXEL]
         return next((v for v in whole if runs_along_texels(factor, v, nest.reduction.extents)), None)

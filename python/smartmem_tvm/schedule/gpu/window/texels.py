@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows over textures: results in whole texels, and terms of a sum whose operand lies in texels."""
+"""Windows over textures: results in whole texels, and sums whose terms are the channels of texels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _in_texels = Recent(64)
 
 
 def texel_axes(reduction: Reduction, order: Sequence) -> tuple | None:
-    """The spatial iterators that run over the numbers of one texel of the result, fastest last.
+    """Return the spatial iterators that run over the four values of one texel of the result, fastest last.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def texel_axes(reduction: Reduction, order: Sequence) -> tuple | None:
     Returns
     -------
     tuple or None
-        Nothing if the result is no texture; None if no iterators run over its texels and nothing else.
+        Empty if the result is no texture; None if no iterators run over exactly its texels.
     """
     if not is_texture(reduction.output):
         return ()
@@ -43,7 +43,7 @@ def texel_axes(reduction: Reduction, order: Sequence) -> tuple | None:
 
 
 def terms_in_texels(reduction: Reduction) -> Reduction:
-    """The same sum, the numbers of a texel being its last terms.
+    """Return the same sum with the four values of a texel as its last terms.
 
     Before, with a texture ``D``::
 
@@ -78,7 +78,7 @@ def goes_in_texels(reduction: Reduction, var) -> bool:
 
 
 def runs_along_texels(value, var, extents: Mapping) -> bool:
-    """Whether aligned groups of four steps of `var` are the texels of each texture that `value` reads along it."""
+    """Whether every four aligned steps of `var` are one texel of each texture that `value` reads along it."""
     read = [ld for ld in loads(value) if is_texture(ld.source) and uses(ld, [var])]
     if not read or extents[var] % TEXEL:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of windowed kernels on a GPU, and which one a kernel gets."""
+"""Tiles of windowed kernels on a GPU, and the cost models that choose one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .lines import Lines
 
 @dataclass(frozen=True)
 class ProductTile(WorkGroupTile):
-    """A tile of a windowed product that a group of threads computes.
+    """A tile of a windowed product that a thread block computes.
 
-    Rows are the side of the weights, columns that of the pixels; `depth` is of one slice.
+    Rows are output channels (the weights), columns are pixels; `depth` is of one slice.
 
     Attributes
     ----------
     slices : int
-        Parts of the sum that are computed at once, each by its own threads of the group, and then added up.
+        Parts of the sum that are computed at the same time, each by its own threads, and then added up.
     vector : int
-        Most neighbours that a thread reads from shared memory at once; where that is 1, the neighbours of a result
-        belong to the neighbours of its thread.
+        Widest vector that a thread reads from shared memory, in elements; if it is 1, neighbouring results belong to
+        neighbouring threads.
     """
 
     slices: int = 1
@@ -36,17 +36,17 @@ class ProductTile(WorkGroupTile):
 
     @property
     def terms(self) -> int:
-        """Terms of all slices that are in shared memory at a time."""
+        """Terms in shared memory at a time, of all slices."""
         return self.depth * self.slices
 
     @property
     def shared_sums(self) -> int:
-        """Slices whose sums pass through shared memory to be added: all, and each finishes some of the results."""
+        """Slices whose sums pass through shared memory: all of them, since each finishes some of the results."""
         return self.slices if self.slices > 1 else 0
 
     @property
     def pad(self) -> int:
-        """Values between rows in shared memory, so that threads that store down a column use several banks."""
+        """Padding between rows in shared memory, in elements: threads that store down a column use several banks."""
         return VECTOR
 
 
@@ -61,11 +61,11 @@ class SlideTile:
     down : int
         Results along the axis before it.
     rows : int
-        Channels of a group that read the same inputs.
+        Output channels that read the same inputs.
     taps : int
-        Most terms of the sum that are written out; the rest is a loop.
+        Most terms of the sum that are unrolled; the rest is a loop.
     threads : int
-        Threads of a group.
+        Threads of a thread block.
     """
 
     across: int
@@ -87,15 +87,15 @@ class GpuWindowParams:
     limits : Limits
         Those of the target, as far as the candidates go.
     processor : Processor
-        Only its threads count: the estimate looks at neither shared memory nor registers.
+        Only its threads count: the estimate ignores shared memory and registers.
     busy_threads : int
-        Threads that keep a processor busy; below that a thread gets fewer results, or a sum is cut in slices.
+        Threads that keep a processor busy; with fewer, a thread gets fewer results, or a sum is cut in slices.
     product_rows : int
-        Fewer rows than that read the same inputs from registers rather than from shared memory.
+        Least rows that share inputs through shared memory; fewer share them in registers (a sliding window).
     taps, written : int
-        Most terms that are written out, and most times results: loads that are written out are all under way at once.
+        Most terms that are unrolled, and most terms times results: unrolled loads are all in flight at once.
     run : int
-        Neighbouring results that one thread finishes at once: the numbers of a texel.
+        Contiguous results that one thread finishes at once: 4 for a texture (a texel), else 1.
     """
 
     limits: Limits = _LIMITS
@@ -108,7 +108,7 @@ class GpuWindowParams:
 
     @classmethod
     def of(cls, limits: Limits) -> GpuWindowParams:
-        """The parameters of a target with these limits."""
+        """Return the parameters of a target with these limits."""
         return cls(limits.at_most(cls.limits.work_group, cls.limits.shared_bytes))
 
     @property
@@ -118,22 +118,22 @@ class GpuWindowParams:
 
     @property
     def slide_threads(self) -> int:
-        """Threads of a group whose threads share nothing."""
+        """Threads of a thread block whose threads share nothing."""
         return min(_SLIDE_THREADS, self.limits.work_group)
 
     @property
     def facts(self) -> dict[str, int]:
-        """What the best choices of a rule depend on."""
+        """The limits that the best choices of a rule depend on."""
         limits = self.limits
         sizes = {"threads": limits.work_group, "shared": limits.shared_bytes}
         return {**sizes, "vector": limits.shared_vector, "run": self.run}
 
     def in_texels(self) -> GpuWindowParams:
-        """The parameters for results in a texture."""
+        """Return the parameters for results in a texture."""
         return replace(self, run=TEXEL)
 
 
-# Rows, columns, and those of a thread.
+# (rows, columns, rows of a thread, columns of a thread)
 _TILES = (
     (64, 64, 8, 4),
     (64, 64, 4, 4),
@@ -147,15 +147,15 @@ _TILES = (
 )
 _SLICES = (1, 2, 4, 8)
 _SLIDE_THREADS = 128
-_MOST_RESULTS = 16  # of a thread that slides
-# Of a processor of the device: instructions in a cycle, those of one warp in a cycle, and cycles that a step of a sum
-# waits for memory and barriers.
+_MOST_RESULTS = 16  # results of a thread that slides
+# Instructions per cycle of a processor, instructions per cycle of one warp, and cycles that a step of a sum waits for
+# memory and barriers.
 _ISSUED, _ALONE, _WAIT = 4, 0.5, 600
-_PER_GATHERED = 12  # instructions for an element of a tile of an operand
+_PER_GATHERED = 12  # instructions for gathering an element of an operand's tile
 
 
 def depth_step(depth: int, window: int) -> int:
-    """Terms of a step: whole windows, or an even part of one, so that a thread's places in the window stay the same."""
+    """Return the terms of a step: whole windows, or a divisor of one, so that a thread's window positions stay fixed."""
     if window <= 64:
         return min(depth, window * max(1, 16 // window))
     return max(d for d in range(1, 17) if window % d == 0)
@@ -164,7 +164,7 @@ def depth_step(depth: int, window: int) -> int:
 def product_tile(
     batch: int, rows: int, columns: int, depth: int, window: int, params: GpuWindowParams
 ) -> ProductTile | None:
-    """The tile with the lowest estimated time for a product of these extents; None if none fits.
+    """Return the tile with the lowest estimated time for a product of these extents; None if none fits.
 
     Parameters
     ----------
@@ -184,20 +184,20 @@ def product_tile(
     ]
     if fitting:
         return min(fitting, key=lambda t: _cycles(t, batch, rows, columns, depth, params))
-    # registers may spill, a work-group cannot be larger than it can
+    # Registers may spill, but the threads and shared memory of a thread block have hard limits.
     smallest = [ProductTile(16, 32, min(step, 16), down, max(down, params.run), 1, vector) for down in (2, 4)]
     within = replace(limits, registers=max(t.values for t in smallest) + ADDRESSES)
     return next((tile for tile in smallest if fits(tile, within)), None)
 
 
 def _cycles(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> float:
-    """Estimated time of the processor with the most groups."""
+    """Estimate the cycles of the processor with the most thread blocks."""
     work, waits = _work_and_waits(tile, batch, rows, columns, depth, params)
     return work + waits
 
 
 def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Price:
-    """The same by what it is spent on."""
+    """Return the same, broken down into terms."""
     work, waits = _work_and_waits(tile, batch, rows, columns, depth, params)
     return Price(work + waits, {"instructions": work, "waiting for memory and barriers": waits})
 
@@ -220,12 +220,12 @@ def _work_and_waits(
 def slide_tile(
     across: int, down: int, rows: int, results: int, params: GpuWindowParams, together: int = 1
 ) -> SlideTile:
-    """The tile for a window that slides over `results` results, `across` of them along its axis.
+    """Return the tile for a window that slides over `results` results, `across` of them along its axis.
 
     Parameters
     ----------
     together : int
-        Results of a thread at each place of the tile: the numbers of a texel.
+        Results of a thread at each point of the tile: 4 for a texture (a texel), else 1.
     """
     shapes = sorted(
         {(largest_divisor(across, a), largest_divisor(rows, r)) for a in (8, 4, 2, 1) for r in (8, 4, 2, 1)},
@@ -236,23 +236,23 @@ def slide_tile(
     busy = (s for s in shapes if together * prod(s) <= _MOST_RESULTS and results // (together * prod(s)) >= params.busy)
     across, rows = next(busy, least)
     each = together * across * rows
-    # what is written out is loaded at once
+    # Unrolled loads are all in flight at once.
     return SlideTile(across, 1, rows, _taps(each, params.written, params), params.slide_threads)
 
 
 def _taps(results: int, written: int, params: GpuWindowParams) -> int:
-    """Most terms of so many results that are written out."""
+    """Return the most terms that are unrolled for `results` results of a thread."""
     return min(params.taps, written // results, params.limits.registers - ADDRESSES - results)
 
 
 def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWindowParams) -> SlideTile:
-    """The tile whose threads read with the fewest cycles, among those that leave the device enough threads.
+    """Return the tile whose loads take the fewest cycles, among those that leave the device enough threads.
 
     Parameters
     ----------
     axes : tuple
-        Iterators along which a thread may have neighbours: that on which the window slides, the one before it, and
-        the channels of a group; None where there is none.
+        Iterators along which a thread may have several results: that on which the window slides, the one before it,
+        and the channels of a group; None where there is none.
     """
     extents = lines.reduction.extents
     counts = [sorted({largest_divisor(extents.get(v, 1), most) for most in (1, 2, 4, 8)}) for v in axes]
@@ -260,7 +260,7 @@ def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWind
     busy = [shape for shape in shapes if results // prod(shape) >= params.busy] or [(1, 1, 1)]
 
     def tile(shape) -> SlideTile:
-        # Twice as many terms are written out: those of a tile that goes both ways share most of what they load.
+        # Twice as many terms are unrolled: those of a two-dimensional tile share most of their loads.
         return SlideTile(*shape, _taps(prod(shape), 2 * params.written, params), params.slide_threads)
 
     def cycles(shape) -> float:
@@ -272,7 +272,7 @@ def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWind
 
 
 def written_out(reduction: Reduction, taps: int) -> tuple:
-    """The last iterators of a sum that have no more than so many terms together."""
+    """Return the last iterators of a sum that have at most `taps` terms together."""
     many, count = 1, 0
     for var in reversed(reduction.reduce):
         if many * reduction.extents[var] > taps:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows on a grid of threads: convolutions of all kinds and pooling.
+"""Rules for windows on a GPU: convolutions of all kinds and pooling.
 
     out[n, f, y, x] += D[n, i, y*s + p*d, x*s + q*d] * W[f, i, p, q]       a window: p and q meet y and x in an index
 
-Two forms. A product with many channels on the side of the weights is tiled like a matmul (`product`); where few or none
-share an input, a thread slides over neighbours instead (`slide`). Results that go to a texture leave a thread as whole
-texels (`texels`); so do those of other short reductions.
+There are two forms. A convolution with many output channels is tiled as an implicit GEMM (`product`). If few or no
+output channels share an input (depthwise, pooling), a thread slides over neighbours instead (`slide`). A thread writes
+whole texels of a texture (`texels`), also for other short reductions.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from .tile import (
     slide_tile_by_lines,
 )
 
-_FEW_TERMS = 64  # of a window that multiplies nothing: pooling
-_TERMS_OF_A_THREAD = 1024  # of a sum that goes to a texture
-_NEIGHBOURS = 16  # that are read by neighbouring threads: a sector of halves
+_FEW_TERMS = 64  # most terms of a window without multiplications (pooling)
+_TERMS_OF_A_THREAD = 1024  # most terms of a sum that is written to a texture
+_NEIGHBOURS = 16  # elements that neighbouring threads read at least: a sector of float16
 _TEXELS_OF_A_THREAD = 4  # along the axis on which a window slides
 _NO_TEXELS = "its results do not go to the texture by whole texels"
 
@@ -54,7 +54,7 @@ class WindowRule(GpuRule):
     sizes = GpuWindowParams
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel with all its element-wise stages in its one reduction; None where that grows out of proportion."""
+        """Return the kernel with its element-wise stages in its one reduction; None if that grows out of proportion."""
         reductions = sum(bool(stage.reduction) for stage in kernel.stages)
         if reductions != 1:
             return declined(f"{reductions} reductions, not one")
@@ -63,7 +63,7 @@ class WindowRule(GpuRule):
         return declined("an element-wise stage in the reduction would grow out of proportion") if left else whole
 
     def plan(self, kernel: Kernel, params: GpuWindowParams) -> ProductNest | SlideNest | None:
-        """How a folded kernel is tiled, or None."""
+        """Return how a folded kernel is tiled, or None."""
         reduction = reduction_of(kernel)
         return declined("not one reduction") if reduction is None else self.slide(reduction, params)
 
@@ -73,7 +73,7 @@ class WindowRule(GpuRule):
 
     @abstractmethod
     def slide(self, reduction: Reduction, params: GpuWindowParams) -> ProductNest | SlideNest | None:
-        """How a reduction is tiled, or None."""
+        """Return how a reduction is tiled, or None."""
 
 
 class WindowProduct(WindowRule):
@@ -90,7 +90,7 @@ class WindowProduct(WindowRule):
         self.tile = tile
 
     def slide(self, reduction: Reduction, params: GpuWindowParams) -> ProductNest | None:
-        """How a windowed product with enough rows is tiled."""
+        """Return how a windowed product with enough rows is tiled, or None."""
         product = contraction_of(terms_in_texels(split_groups(reduction)))
         if product is None or not product.rows or not product.columns:
             return declined("no sum of products that has rows and columns")
@@ -130,7 +130,7 @@ class WindowSlide(WindowRule):
         self.tile = tile
 
     def slide(self, reduction: Reduction, params: GpuWindowParams) -> SlideNest | None:
-        """How a window whose inputs few results share is tiled."""
+        """Return how a window whose inputs few results share is tiled, or None."""
         reduction = terms_in_texels(split_groups(reduction))
         order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
         axis, texel = sliding_axis(reduction), texel_axes(reduction, order)
@@ -167,7 +167,7 @@ class TexelReduction(WindowRule):
     """The rule for sums, means and maxima that are stored in a texture: a thread for each texel of results."""
 
     def slide(self, reduction: Reduction, params: GpuWindowParams) -> SlideNest | None:
-        """How a reduction is tiled that is no matmul, and short enough for one thread."""
+        """Return how a reduction is tiled that is no matmul, and short enough for one thread; otherwise None."""
         reduction = terms_in_texels(split_groups(reduction))
         order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
         texel, product = texel_axes(reduction, order), contraction_of(reduction)
@@ -186,21 +186,21 @@ class TexelReduction(WindowRule):
 
 
 def has_window(product: Contraction) -> bool:
-    """Whether an operand is gathered through a window."""
+    """Whether an operand is read through a window."""
     reduction = product.reduction
     shared = [v for v in reduction.spatial if v not in product.batch]
     return any(_meets(index, shared, reduction.reduce) for ld in loads(reduction.term) for index in ld.indices)
 
 
 def sharing(product: Contraction) -> tuple:
-    """The iterators of the results that read the same inputs: those that no window moves along."""
+    """Return the iterators of the results that read the same inputs: those that are in no window's index."""
     read = [index for ld in loads(product.right) for index in ld.indices]
     gathered = any(_meets(index, product.columns, product.depth) for index in read)
     return product.rows if gathered else product.columns
 
 
 def window_axes(reduction: Reduction) -> tuple:
-    """Spatial iterators that a reduction iterator is added to in an index, those nearest in memory last."""
+    """Return the spatial iterators that share an index with a reduction iterator, innermost in memory last."""
     found = [
         v
         for ld in loads(reduction.term)
@@ -213,10 +213,10 @@ def window_axes(reduction: Reduction) -> tuple:
 
 
 def sliding_axis(reduction: Reduction):
-    """The iterator along which neighbours share most of a window; None if there is no window.
+    """Return the iterator along which neighbours share most of a window; None if there is no window.
 
-    Of an image it is not the columns, if there is another one along which a thread can have as many results: those are
-    left to neighbouring threads, for a line of memory has texels of several.
+    For an image it is not the columns if a thread can have as many results along another iterator: neighbouring threads
+    take neighbouring columns, because a cache line has texels of several columns.
     """
     product = contraction_of(reduction)
     axes = [v for v in window_axes(reduction) if product is None or v not in product.batch or not product.rows]
@@ -227,16 +227,16 @@ def sliding_axis(reduction: Reduction):
 
 
 def _neighbours_last(reduction: Reduction, order: tuple, axis) -> tuple:
-    """Iterators with that one last along which neighbours are read, if it is another than the window slides along."""
+    """Return `order` with the iterator of coalesced reads last, if that is another than the window slides along."""
     near = nearest_read(reduction, order, axis)
     return order if near is None else (*(v for v in order if v is not near), near)
 
 
 def nearest_read(reduction: Reduction, order: tuple, axis):
-    """The iterator of the results, not `axis`, along which neighbours are read; None if there is none with enough.
+    """Return the iterator of the results, not `axis`, that is innermost in what is read; None if it is too short.
 
-    Each result is written once, and what it is made of read for each place of a window: of channels that lie next to
-    each other neighbouring threads read neighbours.
+    A result is written once, but its inputs are read for each position of a window: coalesced reads matter more. If
+    channels are innermost in memory, neighbouring threads read neighbouring channels.
     """
     read = max(loads(reduction.term), key=lambda load: prod(shape_of(load.source)), default=None)
     walk = Walk(reduction.extents)
@@ -245,13 +245,13 @@ def nearest_read(reduction: Reduction, order: tuple, axis):
 
 
 def _lies_along_columns(reduction: Reduction, axis) -> bool:
-    """Whether all that a window reads along an axis are images, whose columns follow it."""
+    """Whether a window reads only images along an axis, and that axis is their columns."""
     read = [load for load in loads(reduction.term) if any(_meets(i, [axis], reduction.reduce) for i in load.indices)]
     return bool(read) and all(is_texture(load.source) and uses(load.indices[-2], [axis]) for load in read)
 
 
 def along_last(reduction: Reduction, axis) -> Reduction:
-    """The same sum, of the terms of a window those along `axis` last: they are written out first, and share values."""
+    """Return the same sum with the window's terms along `axis` last: these are unrolled first, and share values."""
     axes = window_axes(reduction)
     met = {v: [a for a in axes if _meet(reduction, a, v)] for v in reduction.reduce}
     window = sorted((v for v in reduction.reduce if met[v]), key=lambda v: any(a.same_as(axis) for a in met[v]))
@@ -264,7 +264,7 @@ def _meet(reduction: Reduction, axis, term) -> bool:
 
 
 def window_size(product: Contraction) -> int:
-    """Last terms of the sum that are places in the window of one input channel, or of the channels of a texel."""
+    """Return the number of last terms of the sum in the window of one input channel, or of the channels of a texel."""
     reduction, size = product.reduction, 1
     shared = [v for v in reduction.spatial if v not in product.batch]
     terms = list(reduction.reduce)
