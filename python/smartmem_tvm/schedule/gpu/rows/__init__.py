@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row-wise kernels on a GPU: the rule, and how rows are spread over threads."""
+"""Row-wise kernels on a GPU: the rule, and the distribution of rows over threads."""

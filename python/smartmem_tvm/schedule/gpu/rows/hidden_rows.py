@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Split iterators that hide a row: channel ``c`` belongs to row ``c // 4`` of a normalisation of groups of channels.
+"""Split iterators that hide a row: channel ``c`` belongs to row ``c // 4`` of a group normalisation.
 
 out[c, i] = x[c, i] - mean[c // 4]   ->   out[g * 4 + d, i] = x[g * 4 + d, i] - mean[g]
 """
@@ -16,12 +16,12 @@ from ...core.nest import fresh, index
 
 
 def split_hidden_rows(kernel: Kernel) -> Kernel:
-    """The kernel with every spatial iterator split by which an intermediate result is read as ``v // q``."""
+    """Return the kernel with every spatial iterator ``v`` split that indexes an intermediate result as ``v // q``."""
     return replace(kernel, stages=tuple(_split(_simple(stage), kernel) for stage in kernel.stages))
 
 
 def _simple(stage: Stage) -> Stage:
-    """The stage with indices in which such a quotient can be seen."""
+    """Return the stage with simplified indices, in which a quotient is a plain ``v // q``."""
     return replace(stage, body=Simplifier(stage.extents).body(stage.body))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows too long for one group of threads, in pieces: one launch for each statistic, and one for what is left.
+"""Rows too long for one thread block, in pieces: one launch for each statistic, and one for the rest.
 
     mean = sum(x) / n;  var = sum((x - mean)^2) / n;  out = f(x, mean, var)
     ->
@@ -7,8 +7,8 @@
     mean = sum(a) / n;  b[p] = sum((x[p] - mean)^2)
     mean = sum(a) / n;  var = sum(b) / n;  out[p] = f(x[p], mean, var)
 
-Every group adds the partial results up for itself: a few hundred numbers from the cache cost less than one more launch,
-which waits for all groups of the one before.
+Every thread block adds the partial results up for itself: reading a few hundred numbers from the cache costs less than
+one more launch, which waits for all thread blocks of the one before.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from ...core.expressions import Walk
 from ...core.nest import fresh, index
 from .program import RowProgram, Step
 
-_TOGETHER = (8, 4, 2, 1)  # columns that a piece is a multiple of, if the row is
+_TOGETHER = (8, 4, 2, 1)  # vector lengths: the columns of a piece are a multiple of the widest that divides the row
 
 
 def in_pieces(program: RowProgram, groups: int) -> list[RowProgram] | None:
-    """Programs that do the same one after the other, with a piece of a row as their row.
+    """Return programs that together compute `program`, one launch after the other; their rows are pieces of its rows.
 
-    What a program writes beside the outputs of `program`, later ones read.
+    Outputs of a program that are no outputs of `program` are read by later programs.
 
     Parameters
     ----------
     groups : int
-        Pieces of all rows together: so many keep the device busy.
+        Pieces of all rows together that keep the device busy.
 
     Returns
     -------
     list of RowProgram or None
-        None if a value of a whole row leaves the kernel, if rows have columns of several numbers, or no divisor.
+        None if a value per row is an output of the kernel, if the steps differ in their number of columns, or if no
+        number of pieces divides a row.
     """
     uneven = any(step.length != program.length for step in program.steps if step.is_statistic or step.is_vector)
     if uneven or any(program.writes(step) for step in program.steps if not step.is_vector):
@@ -51,9 +52,10 @@ def in_pieces(program: RowProgram, groups: int) -> list[RowProgram] | None:
 
 
 def numbers_of_pieces(length: int, most: int) -> list[int]:
-    """Numbers of pieces of one length, the most first: up to `most`, and more than a quarter of it if there are such.
+    """Return the numbers of equal pieces to try, largest first: from `most` down to more than a quarter of it.
 
-    The length of a piece is a multiple of the widest vector that the row's is one of.
+    If there is none, the largest number below is the only one. The length of a piece is a multiple of the widest vector
+    that divides the row.
     """
     units = length // next(unit for unit in _TOGETHER if length % unit == 0)
     able = [number for number in range(most, 1, -1) if units % number == 0]
@@ -61,7 +63,7 @@ def numbers_of_pieces(length: int, most: int) -> list[int]:
 
 
 def _jumps(program: RowProgram) -> int:
-    """Accesses whose neighbours along a piece are not always as far apart: it ends in the middle of an image's row."""
+    """Return the number of accesses without a fixed stride along a piece: it may cross the end of an image's row."""
     jumps = 0
     for step in program.steps:
         walk = Walk({program.row: program.rows, program.column: step.length})
@@ -77,7 +79,8 @@ class _Cut:
     Attributes
     ----------
     levels : dict
-        Buffer of a step -> the launch that computes it; a statistic's partial results, which the next one adds up.
+        Buffer of a step -> number of the launch that computes it; for a statistic, its partial results, which the next
+        launch adds up.
     """
 
     def __init__(self, program: RowProgram, pieces: int):
@@ -89,11 +92,11 @@ class _Cut:
             self.levels[step.buffer] = max((self._known(load.source) for load in loads(step.value)), default=0)
 
     def launches(self) -> list[RowProgram]:
-        """What all launches do, in their order."""
+        """Return the programs of all launches, in their order."""
         return [self.launch(number) for number in range(max(self.levels.values()) + 1)]
 
     def _known(self, buffer) -> int:
-        """The first launch that can read what is in a buffer."""
+        """Return the number of the first launch that can read a buffer."""
         return self.levels.get(buffer, 0) + (buffer in self.partial)
 
     def _partial(self, step: Step):
@@ -101,7 +104,7 @@ class _Cut:
         return tirx.decl_buffer(shape, step.buffer.ty.dtype, f"{step.buffer.name}_partial", layout=None)
 
     def launch(self, number: int) -> RowProgram:
-        """What launch `number` does."""
+        """Return the program of launch `number`."""
         own = [step for step in self.program.steps if self._leaves(step) and self.levels[step.buffer] == number]
         stored = {s.buffer for s in self.program.steps if self.program.writes(s) and self.levels[s.buffer] < number}
         steps = [
@@ -115,7 +118,7 @@ class _Cut:
         return step.is_statistic or self.program.writes(step)
 
     def _needed(self, wanted: list[Step], stored: set) -> list[Step]:
-        """Steps that a launch takes, in order: those it is for, and what these read that is not in memory yet."""
+        """Return the steps of a launch, in order: those it is for, and the ones they read that are not stored yet."""
         found: list[Step] = []
         read: set = set()
         for step in reversed(self.program.steps):
@@ -127,7 +130,7 @@ class _Cut:
         return found
 
     def _piece(self, step: Step) -> Step:
-        """A step on the columns of one piece; of a statistic the partial result."""
+        """Return a step on the columns of one piece; for a statistic, the partial result."""
         length = self.program.length // self.pieces if step.length > 1 else 1
         if step.is_statistic:
             place, shape, buffer = [self.row], self.partial[step.buffer].shape, self.partial[step.buffer]
@@ -136,7 +139,7 @@ class _Cut:
         return self._moved(replace(step, buffer=buffer, length=length), place, shape)
 
     def _whole(self, step: Step) -> Step:
-        """The sum of the partial results of a row."""
+        """Return the step that combines the partial results of a row."""
         first = tirx.floordiv(self.row, index(self.pieces)) * index(self.pieces)
         value = self.partial[step.buffer][first + self.column]
         step = replace(step, length=self.pieces)
@@ -144,7 +147,7 @@ class _Cut:
         return replace(moved, value=self._simplifier(self.pieces).body(value))
 
     def _moved(self, step: Step, indices, shape) -> Step:
-        """A step in the variables of the pieces."""
+        """Return a step in the variables of the pieces."""
         length = index(self.program.length // self.pieces)
         row, piece = tirx.floordiv(self.row, index(self.pieces)), tirx.floormod(self.row, index(self.pieces))
         place = {self.program.row: row, self.program.column: piece * length + self.column}

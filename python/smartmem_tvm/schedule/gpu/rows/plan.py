@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the rows of a kernel are spread over the threads of a GPU."""
+"""Spread the rows of a kernel over the threads of a GPU."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ..occupancy import ADDRESSES, FLOAT_BYTES, SECTOR, WARP
 from ..vectors import computed_types
 from .program import RowProgram, Step
 
-_SECTOR = 8  # elements that lie together in what memory delivers at once
-_FEWEST_LANES = 4  # rows that a group reads side by side: half of what memory delivers at once
+_SECTOR = 8  # float32 elements of a sector of memory
+_FEWEST_LANES = 4  # rows that a thread block reads side by side at least: half a sector
 _MOST_LANES = 32
-_GROUP_REGISTERS = 1 << 15  # for values of rows: half of what a group has, where it has fewest
+_GROUP_REGISTERS = 1 << 15  # registers for values of rows: half of the smallest register file of a thread block
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Threads of a group: `lanes` rows times `slices` of a row.
+    """Threads of a thread block: `lanes` rows times `slices` of a row.
 
     Attributes
     ----------
@@ -36,7 +36,8 @@ class RowPlan:
     vector : int
         Columns that a thread takes at once.
     turned : bool
-        Results leave through shared memory: they lie along the other direction than what is read.
+        Results are transposed through shared memory: reads are contiguous along rows, writes along columns, or the
+        reverse.
     """
 
     lanes: int
@@ -47,16 +48,16 @@ class RowPlan:
 
     @property
     def threads(self) -> int:
-        """Threads in a group."""
+        """Threads of a thread block."""
         return self.lanes * self.slices
 
     def turns(self, length: int) -> int:
-        """How often a thread takes columns of a row of `length`."""
+        """Return the iterations of a thread over the columns of a row of `length`."""
         return -(-length // (self.slices * self.vector))
 
 
 def writes_by_columns(program: RowProgram) -> bool:
-    """Whether neighbouring columns are the numbers of a texel of what is written to textures, if anything is."""
+    """Whether the texels of every texture that is written lie along the columns; true if there is none."""
     written = [step for step in program.steps if program.writes(step) and is_texture(step.buffer)]
     return all(
         step.is_vector and uses(step.indices[-1], [program.column]) and not uses(step.indices[-1], [program.row])
@@ -65,7 +66,7 @@ def writes_by_columns(program: RowProgram) -> bool:
 
 
 def plan_of(program: RowProgram, params: GpuParams) -> RowPlan:
-    """Spread rows over threads: along the columns if those are contiguous, else across the rows."""
+    """Spread rows over threads: along the columns if those are contiguous in memory, else across the rows."""
     length, rows = program.length, program.rows
     params = _with_room_for_statistics(program, params)
     across = rows > 1 and not _writes_texels(program) and _goes_across(program)
@@ -79,7 +80,7 @@ def plan_of(program: RowProgram, params: GpuParams) -> RowPlan:
         lanes = _lanes_along(rows, slices, params)
         together = _lanes_of_texels(program, params)
         if together > 1:
-            # As many threads, but those of several rows, whose texels lie side by side.
+            # The same number of threads, now of several rows, whose texels are neighbours in memory.
             slices = max(1, slices * lanes // together)
             return RowPlan(together, slices, True, vector)
         if vector > 1:
@@ -88,7 +89,7 @@ def plan_of(program: RowProgram, params: GpuParams) -> RowPlan:
 
 
 def _with_room_for_statistics(program: RowProgram, params: GpuParams) -> GpuParams:
-    """The parameters for so many threads that what they hand on of each statistic fits in shared memory."""
+    """Return the parameters with few enough threads for their partial results to fit in shared memory."""
     each = sum(2 * DataType(str(s.buffer.dtype)).itemsize for s in program.steps if s.is_statistic)
     limits = params.limits
     most = min(limits.work_group, max(1, limits.shared_bytes // each)) if each else limits.work_group
@@ -96,7 +97,7 @@ def _with_room_for_statistics(program: RowProgram, params: GpuParams) -> GpuPara
 
 
 def _goes_across(program: RowProgram) -> bool:
-    """Whether more of what is read along the columns lies along the rows; also if it lies along neither."""
+    """Whether more elements are contiguous along the rows than along the columns; true if none is along the columns."""
     made = [step.buffer for step in program.steps]
     found = {program.row: 0, program.column: 0}
     for step in program.steps:
@@ -110,7 +111,7 @@ def _goes_across(program: RowProgram) -> bool:
 
 
 def _follows(program: RowProgram, step: Step, access, var) -> bool:
-    """Whether neighbouring values of `var` mostly mean neighbours in memory."""
+    """Whether neighbouring values of `var` are mostly neighbours in memory."""
     extents = {program.row: program.rows, program.column: step.length}
     extent = extents[var]
     together = TEXEL if is_texture(access.source) else _SECTOR
@@ -141,17 +142,17 @@ def _slices_across(rows: int, length: int, lanes: int, params: GpuParams) -> int
 
 
 def _more_lanes(lanes: int, slices: int, rows: int, params: GpuParams) -> int:
-    """Rows for the threads that the slices leave over."""
+    """Return more rows for a thread block of few threads."""
     while lanes * slices < params.row_group and -(-rows // (2 * lanes)) >= params.busy_groups:
         lanes *= 2
     return lanes
 
 
 def _lanes_of_texels(program: RowProgram, params: GpuParams) -> int:
-    """Rows of which memory delivers texels at once, in most of the images that are read or written along the columns.
+    """Return the rows whose texels share a sector of memory, in most of the images that are accessed along the columns.
 
-    1 if there are no images, or too few rows to be taken several at a time. Buffers do not mind: what is left of a wave
-    for a row is a line of it.
+    1 if there are no images, or too few rows to take several at a time. Buffers do not suffer from this: the threads
+    of a warp that are left for a row still read a whole line of it.
     """
     found: dict[int, int] = {}
     for step in program.steps:
@@ -164,9 +165,9 @@ def _lanes_of_texels(program: RowProgram, params: GpuParams) -> int:
 
 
 def _texels_side_by_side(program: RowProgram, access, length: int) -> int:
-    """Rows of which memory delivers a texel at once; 1 where neighbouring rows are no neighbours in the image.
+    """Return the rows whose texels share a sector of memory; 1 if neighbouring rows are no neighbours in the image.
 
-    The first two rows speak for all: at the end of a row of the image there is a step to the next one.
+    Only the first two rows are compared: at the end of a row of the image the stride differs anyway.
     """
     lanes = SECTOR // (TEXEL * DataType(str(access.source.dtype)).itemsize)
     if program.rows < lanes:
@@ -199,12 +200,12 @@ def _lanes_along(rows: int, slices: int, params: GpuParams) -> int:
 
 
 def _power(value: int) -> int:
-    """The smallest power of two that is not below `value`."""
+    """Return the smallest power of two that is not below `value`."""
     return 1 << max(0, value - 1).bit_length()
 
 
 def _vector(program: RowProgram, length: int, params: GpuParams) -> int:
-    """Columns at once: all steps go along the columns in aligned groups, and none decides element by element."""
+    """Return the vector length along the columns: all steps access aligned vectors, and none selects by element."""
     if _writes_texels(program):
         return TEXEL
     limits, outside = params.limits, [access for step in program.steps for access in _outside(program, step)]
@@ -225,13 +226,13 @@ def _goes_in_vectors(program: RowProgram, width: int) -> bool:
 
 
 def _accesses(program: RowProgram, step: Step) -> list:
-    """What a step reads along the columns, and what it writes."""
+    """Return the loads of a step that move along the columns, and its store."""
     accesses = [load for load in loads(step.value) if uses(load, [program.column])]
     return [*accesses, step.buffer[step.indices]] if program.writes(step) and step.is_vector else accesses
 
 
 def _outside(program: RowProgram, step: Step) -> list:
-    """Those of them that go to memory."""
+    """Return those of `_accesses` that go to global memory."""
     made = [other.buffer for other in program.steps if not program.writes(other)]
     return [access for access in _accesses(program, step) if not any(access.source.same_as(b) for b in made)]
 
@@ -248,14 +249,14 @@ def _aligned(program: RowProgram, step: Step, access, width: int) -> bool:
     stride = walk.stride(access.source, at, within)
     if stride != 1:
         return stride == 0 and not is_texture(access.source)
-    # The first of a group must lie at a multiple of the width: in memory, or in its texel.
+    # The first element must be at a multiple of the width: in memory, or in its texel.
     first = [substitute(i, {within: index(0)}) for i in at]
     offset = first[-1] if is_texture(access.source) else walk.offset(access.source, first)
     return walk.analyzer.can_prove_equal(tirx.floormod(offset, index(width)), 0)
 
 
 def _turned(program: RowProgram, plan: RowPlan, params: GpuParams) -> RowPlan:
-    """Let results that lie along the other direction leave through shared memory, if the rows of a group fit there."""
+    """Transpose results through shared memory if their layout needs it and the rows of a thread block fit there."""
     step = program.steps[-1]
     if not (step.is_vector and program.writes(step)) or program.rows == 1 or (plan.across and plan.lanes == 1):
         return plan

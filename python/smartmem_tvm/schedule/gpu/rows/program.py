@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages that share their rows as a program on one row: statistics, scalars, and vectors along its columns.
+"""Represent stages that share their rows as a program on one row: statistics, scalars, vectors along its columns.
 
     sum[i, j] += x[i, k, j];  out[i, k, j] = x[i, k, j] / sum[i, j]
     ->
     row = i * J + j:   c[k] = x[row // J, k, row % J];   sum = reduce(c[k]);   out[...] = c[k] / sum
 
-There are two variables only: the row, and the column that a step is at. What several steps read is a step of its own.
+A program has two variables only: the row, and the column of a step. An expression that several steps read becomes a
+step of its own.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ _MOST_ORDERS = 24
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one stage computes of a row.
+    """The part of one stage on a row.
 
     Attributes
     ----------
     buffer : buffer
-        What the stage writes, at `indices`.
+        The buffer that the stage writes, at `indices`.
     value : expression
-        In the variables of the program; for a statistic the term of one column.
+        The value stored, in the variables of the program; for a statistic the term of one column.
     length : int
         Columns; 1 for a value per row that is computed from others.
     combine, start : callable and expression
-        Of a statistic, otherwise None.
+        Combiner and start value of a statistic, otherwise None.
     """
 
     buffer: object
@@ -72,7 +73,7 @@ class RowProgram:
     outputs: tuple
 
     def writes(self, step: Step) -> bool:
-        """Whether the result of a step leaves the kernel."""
+        """Whether the result of a step is an output of the kernel."""
         return any(step.buffer.same_as(o) for o in self.outputs)
 
     def read_later(self, step: Step) -> bool:
@@ -86,7 +87,7 @@ class RowProgram:
 
 
 def row_program_of(kernel: Kernel) -> RowProgram | None:
-    """The program in a kernel, or None if its stages share no rows or hand on columns in another order."""
+    """Return the program of a kernel, or None if its stages share no rows or read columns in another order."""
     space = row_space_of(kernel)
     if space is None or any(s.reduction and space.inner(s) for s in space.kernel.stages):
         return None
@@ -110,7 +111,7 @@ class _Builder:
         return RowProgram(self.row, self.column, self.rows, tuple(self.steps), self.space.kernel.outputs)
 
     def _order_of_rows(self) -> list[int]:
-        """Row iterators by falling stride of what the first statistic reads."""
+        """Return the row iterators by falling stride in the loads of the first statistic."""
         stage = next(s for s in self.space.kernel.stages if s.reduction)
         rows = self.space.rows_of(stage)
         strides = _strides(stage)
@@ -157,7 +158,7 @@ class _Builder:
         )
 
     def _shared(self, step: Step) -> int:
-        """Loads that earlier steps have as well."""
+        """Return the number of loads that earlier steps have as well."""
         before = [load for other in self.steps for load in (*loads(other.value), other.buffer[other.indices])]
         return sum(any(tvm_ffi.structural_equal(load, other) for other in before) for load in loads(step.value))
 
@@ -173,7 +174,7 @@ class _Builder:
 
 
 def _strides(stage: Stage) -> dict:
-    """For each iterator the stride of the first load that moves along it; 0 where none does at one stride."""
+    """Return for each iterator the stride of the first load that moves along it; none if no load has a fixed stride."""
     walk, found = Walk(stage.extents), {}
     for load in stage.loads:
         for var in stage.extents:
@@ -191,7 +192,7 @@ def _by_stride(stage: Stage, columns: list) -> list:
 
 
 def collected(program: RowProgram) -> RowProgram:
-    """The program with what several steps read of the inputs along the row as vectors of their own, read once."""
+    """Return the program with the expressions of inputs that several steps share as vectors of their own, read once."""
     made = {step.buffer for step in program.steps}
     values: list[tuple] = []  # expression, the steps it occurs in
 
@@ -252,7 +253,7 @@ def _is_input_along(expr, column, made: set) -> bool:
 
 
 def _parts(expr) -> list:
-    """Operands that are computed whenever `expr` is."""
+    """Return the operands that are computed whenever `expr` is."""
     if isinstance(expr, _ARITHMETIC):
         return [expr.a, expr.b]
     if isinstance(expr, tirx.Cast):
@@ -263,7 +264,7 @@ def _parts(expr) -> list:
 
 
 def without_vectors(program: RowProgram) -> RowProgram:
-    """The program without vectors between its steps: each reader computes what it needs again."""
+    """Return the program without vectors between its steps: each reader recomputes its operands."""
     values = {}
 
     def again(load):

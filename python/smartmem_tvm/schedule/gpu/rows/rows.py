@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row-wise kernels on a GPU: normalisations, softmax, sums and maxima along any axes, pooling, a matrix times a vector.
 
-    group of threads = `lanes` rows x `slices` of each:
+    thread block = `lanes` rows x `slices` of each:
       values of the row into registers, once
       partial[thread] = combine(own values)       shared memory
       statistic = combine(partials of the row)    in every thread of the row
       out = f(registers, statistics)
 
-No thread relies on another one being in step: what passes between threads passes through shared memory and barriers.
+No thread relies on another one being in lockstep: threads communicate through shared memory and barriers only.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .plan import RowPlan, fits, plan_of, writes_by_columns
 from .program import RowProgram, Step, collected, row_program_of, without_vectors
 from .split_reduction import pays_in_pieces, split_reduction
 
-_WRITTEN_OUT = 64  # turns of a loop that are written out
-_STRIP = 8  # turns that a longer loop does at once
+_WRITTEN_OUT = 64  # most iterations of a loop that is fully unrolled
+_STRIP = 8  # unroll factor of a longer loop
 _DIRECT = 32  # partial results that each thread of a row combines by itself
 
 
@@ -42,14 +42,14 @@ class GpuRows(GpuRule):
     """The rule for kernels whose stages share their rows and reduce within a row."""
 
     def plan(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
-        """The launches, or None if the kernel's stages share no rows, or a matmul is among them."""
+        """Return the launches, or None if the kernel's stages share no rows, or a matmul is among them."""
         if _holds_matmuls(kernel):
             return declined("it has a matmul, which other rules tile")
         plan = self._plan(kernel, params)
         return declined("its stages share no rows, or none reduces") if plan is None else plan
 
     def emit(self, plan: _Launches) -> tirx.Stmt:
-        """One launch after the other."""
+        """Return one launch after the other."""
         return allocate(list(plan.between), block(*(nest() for nest in plan.nests)))
 
     def _plan(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
@@ -64,7 +64,7 @@ class GpuRows(GpuRule):
         return None if None in parts else _together(parts, halves[0].outputs)
 
     def _piece_by_piece(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
-        """A launch for each statistic and one for what is left: few rows, each too long for one group."""
+        """Plan a launch for each statistic and one for the rest: few rows, each too long for one thread block."""
         program = program_of(kernel)
         programs = in_pieces(program, 2 * params.busy_groups) if program is not None else None
         if programs is None:
@@ -74,7 +74,7 @@ class GpuRows(GpuRule):
         return _together(parts, [each for p in programs for each in p.outputs if each not in outputs])
 
     def _stage_by_stage(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
-        """A launch or two for each stage: few rows, each too long for one group."""
+        """Plan a launch or two for each stage: few rows, each too long for one thread block."""
         nests, read = [], list(kernel.inputs)
         for stage in kernel.stages:
             part = Kernel(tuple(read), stage.outputs, (stage,))
@@ -87,7 +87,7 @@ class GpuRows(GpuRule):
         return _Launches(tuple(nests))
 
     def _at_once(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
-        """One nest for the whole kernel, or None."""
+        """Plan one launch for the whole kernel, or return None."""
         program = program_of(kernel)
         return None if program is None else self._planned(program, params)
 
@@ -105,14 +105,14 @@ class GpuRows(GpuRule):
 
 @dataclass(frozen=True)
 class _Launches:
-    """What is launched one after the other.
+    """Launches, one after the other.
 
     Attributes
     ----------
     nests : tuple of callable
-        Make the nest of each.
+        Functions that make the loop nest of each launch.
     between : tuple of buffer
-        What passes from one to another.
+        Buffers in global memory that one launch writes and a later one reads.
     """
 
     nests: tuple[Callable[[], tirx.Stmt], ...]
@@ -124,7 +124,7 @@ def _together(parts: Sequence[_Launches], between: Sequence) -> _Launches:
 
 
 def program_of(kernel: Kernel) -> RowProgram | None:
-    """The program of a kernel, if its columns are the numbers of the texels that it writes."""
+    """Return the program of a kernel; None if it has none, or texels that it writes do not lie along the columns."""
     program = row_program_of(kernel) or row_program_of(split_hidden_rows(kernel))
     return program if program is not None and writes_by_columns(program) else None
 
@@ -180,7 +180,7 @@ class _Emitter:
         return self._vector(step) if step.is_vector else self._scalar(step)
 
     def _value(self, step: Step, column, at):
-        """Value of a step at a column, the `at`-th one of this thread."""
+        """Return the value of a step at a column, the `at`-th one of this thread."""
         here = substitute(step.value, {self.program.row: self.row, self.program.column: column})
 
         def read(load):
@@ -235,7 +235,7 @@ class _Emitter:
     # -- columns of a thread -------------------------------------------------------------------------------------
 
     def _columns(self, length: int, body) -> tirx.Stmt:
-        """``body(column, number)`` for each column of this thread, `number` counting them."""
+        """Return ``body(column, number)`` for each column of this thread; `number` counts them."""
         plan = self.plan
         whole = length // (plan.slices * plan.vector)
 
@@ -249,12 +249,12 @@ class _Emitter:
         last, rest = None, length - whole * plan.slices * plan.vector
         if rest and rest % plan.vector == 0:
             last = tirx.IfThenElse(self.slice * index(plan.vector) < index(rest), turn(index(whole)), None)
-        elif rest:  # what is read has fewer columns than the texels that are written
+        elif rest:  # the step has no whole number of vectors: the row ends within a texel that is written
             last = self._some(rest, lambda j: each(index(whole), j))
         return block(self._turns(whole, turn) if whole else None, last)
 
     def _some(self, count: int, body) -> tirx.Stmt:
-        """``body(j)`` for each of the columns at once that is below `count`."""
+        """Return ``body(j)`` for each column of the vector that is below `count`."""
         first = self.slice * index(self.plan.vector)
 
         def guarded(j):
@@ -307,12 +307,12 @@ class _Emitter:
         return block(body, self._write_scalar(step, kept))
 
     def _is_short(self, step: Step) -> bool:
-        """Whether a statistic has few columns beside its row's, which lie in memory: partial results of a row."""
+        """Whether a statistic has few columns, all in memory, and fewer than its row: partial results of a row."""
         few = step.length <= min(_DIRECT, self.program.length - 1)
         return few and self.plan.slices > 1 and not any(load.source in self.vectors for load in loads(step.value))
 
     def _by_each_thread(self, step: Step) -> tirx.Stmt:
-        """Each thread of the row reads all columns, and none waits for another."""
+        """Let each thread of the row read all columns, so that no thread waits for another."""
         kept = self._new(registers(1, step.buffer.ty.dtype, step.buffer.name))
 
         def more(j):
@@ -327,7 +327,7 @@ class _Emitter:
         return self._simple(tirx.floormod(number, index(self.plan.vector)))
 
     def _combine(self, step: Step, own, kept) -> tirx.Stmt:
-        """Combine what the threads of a row have in `own` into `kept` of each of them."""
+        """Combine the partial results `own` of the threads of a row into `kept` of each of these threads."""
         plan, dtype, name = self.plan, step.buffer.ty.dtype, step.buffer.name
         parts = self._new(shared(plan.threads, dtype, f"{name}_parts"))
         deposit = store(parts, own[index(0)], self.thread)
@@ -353,7 +353,7 @@ class _Emitter:
         return j * index(self.plan.lanes) + self.lane if self.plan.across else self.lane * index(self.plan.slices) + j
 
     def _gather(self, step: Step, parts, kept, count: int, first, stride: int, at) -> tirx.Stmt:
-        """``kept = combine(parts[at(first)], parts[at(first + stride)], ...)``."""
+        """Return ``kept = combine(parts[at(first)], parts[at(first + stride)], ...)``."""
 
         def part(j):
             return parts[self._simple(at(first + j * index(stride)))]
@@ -363,13 +363,13 @@ class _Emitter:
         )
         return block(store(kept, part(index(0)), 0), more if count > 1 else None)
 
-    # -- results that lie along the other direction ---------------------------------------------------------------
+    # -- transposed results ---------------------------------------------------------------
 
     def _tile(self, step: Step):
         return shared(self.plan.lanes * (step.length | 1), step.buffer.ty.dtype, f"{step.buffer.name}_tile")
 
     def _leave(self, step: Step, tile) -> tirx.Stmt:
-        """Write the rows of the group, in the order in which they lie in memory."""
+        """Write the rows of the thread block from shared memory, in the order of global memory."""
         plan, length = self.plan, step.length
         total = plan.lanes * length
 
@@ -390,5 +390,5 @@ class _Emitter:
 
 
 def _heads(slices: int) -> int:
-    """Threads of a row that combine a share of its partial results each: a divisor of their number, near its root."""
+    """Return how many threads of a row combine a share of its partial results: a divisor near the root of `slices`."""
     return min((n for n in range(1, slices + 1) if slices % n == 0), key=lambda n: n + slices // n)

@@ -155,7 +155,7 @@ _PER_GATHERED = 12  # instructions for gathering an element of an operand's tile
 
 
 def depth_step(depth: int, window: int) -> int:
-    """Return the terms of a step: whole windows, or a divisor of one, so that a thread's window positions stay fixed."""
+    """Return the terms of a step: whole windows, or a divisor of one: window positions of a thread stay the same."""
     if window <= 64:
         return min(depth, window * max(1, 16 // window))
     return max(d for d in range(1, 17) if window % d == 0)
