@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which groups of threads take the tiles of a product, and what it costs in traffic with memory.
+"""The order in which thread blocks take the tiles of a product (block swizzling), and its memory traffic.
 
 A band is a strip of column tiles. Bands come one after the other, and each is walked row by row:
 
-    band 0 | band 1         columns: what a band holds of the right operand can stay in the cache
+    band 0 | band 1         columns: a band's part of the right operand can stay in the cache
     0 1 2  | 12 13          rows: the left operand is read once for each band
     3 4 5  | 14 15
     6 7 8  | 16 17          a band as wide as the product: the right operand is read again for every few rows
@@ -20,11 +20,11 @@ from tvm import tirx
 
 from ...core.nest import index
 
-_LOOKED_AT = 2048  # groups: of more, the rest goes on as the second half of these
+_LOOKED_AT = 2048  # thread blocks that are simulated; the traffic of further ones is that of the second half of these
 
 
 def place_of(number, rows: int, columns: int, band: int) -> tuple:
-    """Expressions (row tile, column tile) of group `number`, counted modulo ``rows * columns``.
+    """Return expressions (row tile, column tile) of thread block `number`, counted modulo ``rows * columns``.
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ def place_of(number, rows: int, columns: int, band: int) -> tuple:
         return tirx.floormod(tirx.floordiv(number, index(columns)), index(rows)), tirx.floormod(number, index(columns))
     number = tirx.floormod(number, index(rows * columns))
     whole, last = divmod(columns, band)
-    first = index(whole * rows * band)  # group of the narrower band
+    first = index(whole * rows * band)  # first thread block of the narrower band
     within = tirx.floormod(number, index(rows * band))
     row = tirx.floordiv(within, index(band))
     column = tirx.floordiv(number, index(rows * band)) * index(band) + tirx.floormod(within, index(band))
     if not last:
         return row, column
-    # never negative: a division that rounds down is then a plain one
+    # Never negative, so that floordiv is lowered to a plain division.
     rest = tirx.max(number - first, index(0))
     return (
         tirx.Select(number < first, row, tirx.floordiv(rest, index(last))),
@@ -52,7 +52,7 @@ def place_of(number, rows: int, columns: int, band: int) -> tuple:
 
 
 def walk(rows: int, columns: int, band: int) -> Iterator[tuple[int, int]]:
-    """The same as numbers: the (row tile, column tile) of each group in turn."""
+    """Yield the same as numbers: the (row tile, column tile) of each thread block in turn."""
     for first in range(0, columns, band):
         for row in range(rows):
             for column in range(first, min(first + band, columns)):
@@ -60,25 +60,25 @@ def walk(rows: int, columns: int, band: int) -> Iterator[tuple[int, int]]:
 
 
 def bands(columns: int) -> list[int]:
-    """Widths narrower than the product that are worth a try."""
+    """Return the widths of bands narrower than the product that are worth a try."""
     return [width for k in range(columns.bit_length()) for width in (2**k, 3 * 2**k) if width < columns]
 
 
 @cache
 def traffic(rows: int, columns: int, band: int, sizes: tuple[int, int, int], at_once: int, cached: int) -> float:
-    """Bytes that come from memory or go there while the tiles of one product are walked.
+    """Return the bytes that are read from memory and written to it while the tiles of one product are walked.
 
-    Groups that run at once walk the terms of their sums side by side, so what several of them read comes once. What
-    they have read is there still in the next round if no more than the cache holds was touched since.
+    Thread blocks that run at once walk the terms of their sums in step: a tile that several of them read is loaded
+    once. It is still in the cache in the next round unless more bytes than the cache holds were touched since.
 
     Parameters
     ----------
     sizes : (int, int, int)
         Bytes of a row tile of the left operand, a column tile of the right one, and a tile of results.
     at_once : int
-        Groups that run at the same time.
+        Thread blocks that run at the same time.
     cached : int
-        Bytes of the last cache.
+        Bytes of the last-level cache.
     """
     held: OrderedDict = OrderedDict()
     moved, used, before = 0, 0, [0]

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matmul and batched matmul on a GPU: tiles of registers over tiles of shared memory.
+"""GEMM and batched GEMM on a GPU without tensor cores: register tiles over tiles of shared memory.
 
-    each group of threads (batch, row tile, column tile), in the order of `gpu_group_order`:
+    each thread block (batch, row tile, column tile), in the order of `group_order`:
       sums[i, j] = 0                                       registers of a thread
-      fetch the first tiles of both operands               global memory -> registers
+      prefetch the first tiles of both operands            global memory -> registers
       for each tile of terms:
-        put the fetched tiles                              registers -> shared memory
-        fetch the next tiles                               on their way while these are multiplied
+        put the prefetched tiles                           registers -> shared memory
+        prefetch the next tiles                            in flight while these are multiplied
         for k in the thread's slice of the tile:
           sums[i, j] += left[k, i] * right[k, j]           two vectors per eight results, read from shared memory
       add the sums of the other slices                     shared memory
       out[f(i, j)] = finish(sums[i, j])
 
-Folded layout operators and prologue arithmetic are evaluated where an operand is fetched, the epilogue where a sum
-is stored. Nothing is padded: rows and columns past the end are computed from the last one and not stored.
+Folded layout operators and the prologue are evaluated where an operand is loaded, the epilogue where a sum is stored.
+Nothing is padded: rows and columns past the end repeat the last one and are not stored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .product import MatmulProduct, product_of
 from .shared_tile import Deal, SharedTile
 from .tile import GpuMatmulParams, GpuTile, best_gpu_tile, price
 
-_ADDING = 128  # threads of a group that adds parts, at most
+_ADDING = 128  # most threads of a thread block that adds partial sums (split-K)
 _WARP_COLUMNS = 8  # threads of a warp along the columns: both operands of a step are then few vectors of shared memory
 
 
@@ -60,7 +60,7 @@ class GpuMatmul(GpuRule):
         self.tile = tile
 
     def plan(self, kernel: Kernel, params: GpuMatmulParams) -> _Emitter | None:
-        """How a folded kernel is tiled, or None if it is no matmul, or no tile is small enough."""
+        """Return how a folded kernel is tiled, or None if it is no matmul, or no tile is small enough."""
         product = product_of(kernel)
         if product is None:
             return declined("no sum of products that has rows and columns")
@@ -85,13 +85,13 @@ class GpuMatmul(GpuRule):
 class _Emitter:
     def __init__(self, product: MatmulProduct, tile: GpuTile, limits: Limits):
         self.product, self.tile, self.scope = product, tile, Scope()
-        self.adding = min(_ADDING, limits.work_group)  # threads of a group that adds parts
+        self.adding = min(_ADDING, limits.work_group)  # threads of a thread block that adds partial sums
         dtype = str(product.reduction.accumulator.ty.dtype)
         factor = product_type(product.contraction)
         results, lanes = tile.thread_rows * tile.thread_columns, limits.half_lanes
         self.held = Sums(self.scope, results, factor, dtype, "sums", tile.thread_columns, lanes)
         most = max(VECTOR, self.held.lanes)
-        # Texels of neighbouring threads are neighbours, so that a line of an image is written at once: it has two rows.
+        # Neighbouring threads have neighbouring texels, so that they write a whole line of an image: it has two rows.
         texels = product.finishes_texels
         self.row_run = min(most, tile.thread_rows)
         self.column_run = min(VECTOR if texels else most, tile.thread_columns)
@@ -132,7 +132,7 @@ class _Emitter:
         return launch(scope, tile.splits * product.batch * rows * columns, tile.threads, thread)
 
     def _position(self, number) -> tuple:
-        """(row, column) of a thread of a slice: some neighbours along the columns, then rows, then other columns."""
+        """Return (row, column) of a thread of a slice: up to 8 columns, then rows, then the other columns."""
         tile, simplify = self.tile, self.scope.analyzer.simplify
         inner = math.gcd(tile.threads_across, _WARP_COLUMNS)
         row = tirx.floormod(tirx.floordiv(number, index(inner)), index(tile.threads_down))
@@ -140,7 +140,7 @@ class _Emitter:
         return simplify(row), simplify(outer * index(inner) + tirx.floormod(number, index(inner)))
 
     def _thread(self, place: list, number) -> tirx.Stmt:
-        """What thread `number` does, which holds the results at a row and a column of the threads' grid."""
+        """Return the statements of thread `number`, which computes the register tile at its row and column."""
         scope, rounds = self.scope, self.rounds
         threads = index(self.tile.slice_threads)
         part_of, within = (scope.analyzer.simplify(op(number, threads)) for op in (tirx.floordiv, tirx.floormod))
@@ -170,12 +170,12 @@ class _Emitter:
         body = block(start, fetch(index(0)), scope.loop(rounds, round_, "step"), finish)
         return allocate([*buffers, *self.held.buffers, self.down, self.across], body)
 
-    # -- the inner product -----------------------------------------------------------------------------------------
+    # -- the micro-kernel ------------------------------------------------------------------------------------------
 
     def _multiply(self, part_of, row, column) -> tirx.Stmt:
         tile, scope = self.tile, self.scope
         start = part_of * index(tile.slice_depth)
-        # The same for every term that is written out; loops over vectors have variables of their own.
+        # Unrolled terms share these statements; vector loops cannot, as they have variables of their own.
         added = self._add() if self.held.lanes == 1 else []
 
         def step(k):
@@ -196,7 +196,7 @@ class _Emitter:
         return [each for i in rows for each in self.held.add(i, columns, self.down[index(i)], lambda j: self.across[j])]
 
     def _read(self, lanes, tile: SharedTile, k, thread, threads: int, run: int) -> list[tirx.Stmt]:
-        """A thread's lanes at term `k`: vectors that lie as far apart as all threads together read."""
+        """Load a thread's lanes at term `k`: its vectors alternate with those of the other threads."""
 
         def vector(q: int):
             first = (thread + index(q * threads)) * index(run)
@@ -209,10 +209,10 @@ class _Emitter:
         return self.scope.loop(run, lambda v: self.scope.simplify(body(v)), "v", kind)
 
     def _add_slices(self, part_of, within, finish: tirx.Stmt) -> tirx.Stmt:
-        """`finish` by the threads of the first slice, with the sums of the others."""
+        """Return `finish` for the threads of the first slice, after they have added the sums of the others."""
         tile, count = self.tile, int(self.sums.shape[0])
 
-        def other(part, i):  # neighbours next to each other
+        def other(part, i):  # neighbouring threads access neighbouring elements
             return (part * index(count) + i) * index(tile.slice_threads) + within
 
         def put(i):
@@ -258,7 +258,7 @@ class _Emitter:
             at = (column + q * index(tile.threads_across)) * index(per_vector) + part
             at = self.scope.analyzer.simplify(place[3] * index(tile.columns // run) + at)
             where = i * index(tile.thread_columns) + j * index(run)
-            # The only vector of a row is the first one, also where no condition says so to who checks textures.
+            # If a row has one vector, its column is a constant 0: no condition would tell the check of texels so.
             first = index(0) if product.columns == run else at * index(run)
             stores = self._vector(run, lambda v: self._result(self.sums[where + v], place, row, first + v))
             if product.columns % tile.columns == 0:

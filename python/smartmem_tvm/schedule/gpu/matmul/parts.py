@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second kernel of a product whose terms are divided among groups of threads: it adds their sums."""
+"""The second kernel of a split-K product: it adds the partial sums of the thread blocks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from .product import MatmulProduct
 
 
 def add_parts(product: MatmulProduct, parts, threads: int, scope: Scope) -> tirx.Stmt:
-    """Each thread of groups of `threads` adds the parts of a vector of results and finishes them.
+    """Return a launch whose threads add the partial sums of a vector of results each, and apply the epilogue.
 
     Parameters
     ----------
     parts : buffer
-        Of shape (splits, batch, rows, columns).
+        Partial sums of shape (splits, batch, rows, columns).
+    threads : int
+        Threads of a thread block.
     """
     run = product.result_run(VECTOR)
     across = product.columns // run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A contraction as a product of two matrices, or of many pairs of them: each group of its iterators as one index."""
+"""A contraction as a GEMM or batched GEMM: batch, rows, columns and depth are one fused index each."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .shared_tile import Operand
 
 @dataclass(frozen=True, eq=False)
 class MatmulProduct(FusedContraction):
-    """A contraction with its batch, rows, columns and depth each as one fused index, and its operands."""
+    """A contraction whose batch, rows, columns and depth are one fused index each, and its operands."""
 
     @property
     def reduction(self) -> Reduction:
-        """The sum and what finishes it."""
+        """The reduction and its epilogue."""
         return self.contraction.reduction
 
     @cached_property
@@ -50,13 +50,13 @@ class MatmulProduct(FusedContraction):
 
     @property
     def finishes_texels(self) -> bool:
-        """Whether results are written to an image, or finished with what is read from one."""
+        """Whether results are written to an image, or the epilogue reads one."""
         unknown, zero = tirx.Var("sum", self.reduction.accumulator.ty.dtype), index(0)
         stored = self.result(unknown, zero, zero, zero)
         return is_texture(stored.buffer) or any(is_texture(load.source) for load in loads(stored.value))
 
     def result_run(self, most: int) -> int:
-        """Columns whose results are finished and stored as one vector; a whole texel in any case."""
+        """Return the columns whose results are finished and stored as one vector; a whole texel for a texture."""
         if is_texture(self.reduction.output):
             return TEXEL
         b, i = fresh("b"), fresh("i")
@@ -71,7 +71,7 @@ class MatmulProduct(FusedContraction):
 
 
 def product_of(kernel: Kernel) -> MatmulProduct | None:
-    """The product in a kernel, or None: it is no contraction of floats, or one without rows or columns."""
+    """Return the product in a kernel; None if it is no contraction of floats, or has no rows or no columns."""
     reduction = reduction_of(kernel)
     contraction = contraction_of(reduction) if reduction is not None else None
     if contraction is None or not contraction.rows or not contraction.columns:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tile of one operand of a matmul on its way: global memory -> registers of its threads -> shared memory.
+"""The path of one operand's tile of a GEMM: global memory -> registers of its threads -> shared memory.
 
-    fetch(round):  staged[c, v] = operand(lane, depth)      while the tile before is multiplied
+    fetch(round):  staged[c, v] = operand(lane, depth)      prefetch, while the tile before is multiplied
     put():         shared[depth, lane] = staged[c, v]       between two barriers
 
 A lane is a row of the left or a column of the right operand. Lanes past the end read the last one again: their results
 are not stored. Terms past the end are zeros.
 
-Neighbouring threads fetch what memory delivers at once: of a buffer a run of elements, of an image a block of texels,
-which with halves has twice as many columns.
+Neighbouring threads load one sector of memory: a run of elements of a buffer, or a block of texels of an image, which
+has twice as many columns in float16.
 """
 
 from __future__ import annotations
@@ -51,33 +51,33 @@ class Operand:
 
     @cached_property
     def sources(self) -> list:
-        """Tensors that it is read from."""
+        """Tensors that the operand reads."""
         return [load.source for load in loads(self.value(index(0), index(0), index(0)))]
 
     @cached_property
     def texels(self) -> int:
-        """Columns of an image that it is read from, as many as memory delivers at once; 1 where it is no image."""
+        """Columns of an image that one sector of memory has; 1 if the operand reads no image."""
         sizes = [TEXEL * DataType(str(image.dtype)).itemsize for image in self.sources if is_texture(image)]
         return max(1, SECTOR // min(sizes)) if sizes else 1
 
     def along(self, along_depth: bool) -> tuple:
-        """(value at a fused index in that direction, its extent, extents of the other indices)."""
+        """Return (value at a fused index in that direction, its extent, extents of the other indices)."""
         b, other = fresh("b"), fresh("other")
         mine, others = (self.depth, self.lanes) if along_depth else (self.lanes, self.depth)
         at = (lambda k: self.value(b, other, k)) if along_depth else (lambda lane: self.value(b, lane, other))
         return at, mine, {b: self.batch, other: others}
 
     def most(self, limits: Limits) -> int:
-        """Elements that one load brings at most: a texel has four, a vector in a buffer 16 bytes."""
+        """Return the most elements of one load: a texel has four, a vector in a buffer 16 bytes."""
         if any(map(is_texture, self.sources)):
             return VECTOR
         computed = computed_types(self.value(index(0), index(0), index(0)))
         return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in self.sources), computed))
 
     def run(self, along_depth: bool, most: int = VECTOR) -> int:
-        """Elements that one vector load brings along the depth, or along the lanes; `most` at most.
+        """Return the elements of a vector load along the depth, or along the lanes; `most` at most.
 
-        Padding is no matter where all of a vector lies in it, or none.
+        A vector may lie in the padding as a whole, but not in part.
         """
         value, extent, outer = self.along(along_depth)
 
@@ -87,7 +87,7 @@ class Operand:
         return vector_run(lambda at: places_of(guarded(value(at))[1]), extent, outer, most, condition)
 
     def closeness(self, along_depth: bool) -> tuple[int, int]:
-        """How well neighbouring threads read in that direction: vectors first, then elements next to each other."""
+        """Rank the coalescing of loads in that direction: (elements of a vector load, contiguous elements)."""
         value, extent, outer = self.along(along_depth)
 
         def place(number: int):
@@ -104,26 +104,26 @@ class Operand:
 
 @dataclass(frozen=True)
 class Deal:
-    """Lanes that are dealt to `threads` threads one by one.
+    """Lanes that are dealt to `threads` threads one by one (round robin).
 
-    What each of them has of a round of `run` lie next to each other in shared memory: vectors for a thread, and
-    neighbours for neighbouring threads, who then write results that are neighbours.
+    The `run` lanes that a thread gets in a round are contiguous in shared memory, so that it reads them as a vector.
+    Neighbouring threads have neighbouring lanes, so that they write neighbouring results.
     """
 
     threads: int
     run: int
 
     def place(self, lane, simplify: Callable):
-        """Where a lane lies."""
+        """Return the place of a lane in shared memory."""
         threads, run = index(self.threads), index(self.run)
         turn, rest = tirx.floordiv(lane, threads * run), tirx.floormod(lane, threads * run)
         return simplify((turn * threads + tirx.floormod(rest, threads)) * run + tirx.floordiv(rest, threads))
 
     def fetched(self, number, together: int, simplify: Callable):
-        """The lane that is fetched as number so and so.
+        """Return the lane that is loaded as the `number`-th.
 
-        Lanes that are fetched one after the other lie near each other, so that they are put to different banks, and
-        `together` of them are neighbours.
+        Lanes that are loaded one after the other are near each other in shared memory, so that they are stored to
+        different banks, and `together` of them are neighbours in global memory.
         """
         near = gcd(self.threads, together)
         lane, rest = tirx.floormod(number, index(near)), tirx.floordiv(number, index(near))
@@ -133,10 +133,10 @@ class Deal:
 
 
 class SharedTile:
-    """`size` lanes and `depth` terms of an operand in shared memory, brought there by `threads` threads.
+    """`size` lanes and `depth` terms of an operand in shared memory, copied there by `threads` threads.
 
-    A load brings `most` elements at most; rows of lanes lie `pad` elements apart where they are written one by one.
-    Lanes lie in their order, or as `deal` says where it is no trouble: where they are written one by one.
+    A load has `most` elements at most. If elements are written one by one, `pad` elements separate the rows of lanes,
+    and the lanes are in the order of `deal` if there is one.
     """
 
     def __init__(
@@ -153,14 +153,14 @@ class SharedTile:
     ):
         self.operand, self.size, self.depth, self.threads, self._most = operand, size, depth, threads, most
         self.deal = deal if self._along_depth else None
-        # Along the depth, neighbours store to different rows: padding keeps those from falling into one bank.
+        # If threads load along the depth, neighbouring threads store to different rows: padding avoids bank conflicts.
         self._pitch = size + (pad if self._along_depth else 0)
         # One dimension: TVM would cut padding off a second one.
         self.shared = shared(depth * self._pitch, dtype, f"{name}_shared")
         self.staged = registers(self._rounds * self.width, dtype, f"{name}_staged")
 
     def at(self, lane, k):
-        """Position of an element in shared memory."""
+        """Return the position of an element in shared memory."""
         return k * index(self._pitch) + lane
 
     @cached_property
@@ -182,11 +182,11 @@ class SharedTile:
         return -(-self._vectors // self.threads)
 
     def _place(self, number, simplify: Callable):
-        """(lane, depth) of the first element of vector `number`, each in elements or, along it, in vectors."""
+        """Return (lane, depth) of the first element of vector `number`, in elements; along the vector, in vectors."""
         if not self._along_depth:
             return self._place_across(number)
-        # A sector of each lane before the next lane: memory is read in whole sectors, and the threads of a warp,
-        # which store to different rows, find each a bank of its own.
+        # A sector of each lane before the next lane: memory is read in whole sectors, and the threads of a warp store
+        # to different rows, each in a bank of its own.
         delivered = SECTOR // DataType(str(self.shared.dtype)).itemsize
         sector = max(1, gcd(delivered, self.depth) // self.width)
         rest = tirx.floordiv(number, index(sector))
@@ -196,7 +196,7 @@ class SharedTile:
         return lane, tirx.floordiv(rest, index(self.size)) * index(sector) + within
 
     def _place_across(self, number):
-        """The same where vectors lie along the lanes: of an image, blocks of terms before the next lanes."""
+        """Return the same for vectors along the lanes: for an image, blocks of terms before the next lanes."""
         across, terms = self.size // self.width, gcd(self.operand.texels, self.depth)
         lanes = gcd(across, WARP // terms) if terms > 1 else across
         inner, rest = (f(number, index(lanes * terms)) for f in (tirx.floormod, tirx.floordiv))
@@ -205,7 +205,7 @@ class SharedTile:
         return outer * index(lanes) + lane, turn * index(terms) + k
 
     def _each(self, scope: Scope, thread, body: Callable) -> tirx.Stmt:
-        """``body(c, number)`` for the vectors that a thread brings."""
+        """Return ``body(c, number)`` for the vectors that a thread copies."""
 
         def vector(c):
             number = scope.analyzer.simplify(c * index(self.threads) + thread)
@@ -219,7 +219,7 @@ class SharedTile:
         return scope.loop(self.width, lambda v: scope.simplify(body(v)), "v", kind)
 
     def fetch(self, scope: Scope, thread, batch, tile, step, whole: bool) -> tirx.Stmt:
-        """Load this thread's part of tile number `tile`, terms ``[step * depth, ...)``; `whole` if they all exist."""
+        """Prefetch this thread's part of tile number `tile`, terms ``[step * depth, ...)``; `whole` if all exist."""
         operand, width = self.operand, self.width
 
         def vector(c, number):
@@ -242,7 +242,7 @@ class SharedTile:
         return self._each(scope, thread, vector)
 
     def put(self, scope: Scope, thread) -> tirx.Stmt:
-        """Store what was fetched."""
+        """Store the prefetched elements to shared memory."""
         width = self.width
 
         def vector(c, number):
@@ -261,5 +261,5 @@ class SharedTile:
 
 
 def _at_most(lane, size: int, lanes: int, width: int):
-    """`lane` (in vectors of `width`), or the last one there is."""
+    """Return `lane` (in vectors of `width`), clamped to the last one."""
     return lane if lanes % size == 0 else tirx.min(lane, index(lanes // width - 1))

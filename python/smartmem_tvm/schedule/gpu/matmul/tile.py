@@ -15,33 +15,33 @@ from ...core.plans import Price
 from ..occupancy import FLOAT_BYTES, VECTOR, WARP, Processor, WorkGroupTile, fits
 from .group_order import bands, traffic
 
-_WRITTEN_OUT = 1024  # multiplications in the source of a kernel: more of them hide more latency, and compile longer
-_TERMS = 16  # whose multiplications are written out in any case
-_SPLIT_MARGIN = 1.02  # a split also needs memory for its sums
-_MOST_RESULTS = 64  # of a thread, where compilers are not known to read a vector of shared memory at once
-_OVERLAP = 0.5  # of what takes second longest, as far as it adds to what takes longest
-_MOST_THREADS, _MOST_SHARED = 256, 32 * 1024  # of a group: candidates with more were never the fastest
+_WRITTEN_OUT = 1024  # unrolled multiplications: more of them hide more latency, and take longer to compile
+_TERMS = 16  # terms that are unrolled in any case
+_SPLIT_MARGIN = 1.02  # factor of the estimated time of a split product, which also needs memory for its partial sums
+_MOST_RESULTS = 64  # results of a thread on targets whose compiler may split vector loads from shared memory
+_OVERLAP = 0.5  # share of the second longest time that adds to the longest
+_MOST_THREADS, _MOST_SHARED = 256, 32 * 1024  # threads and bytes of a thread block: larger ones were never the fastest
 GRAPH_LAUNCH = 5000.0  # cycles of a second kernel in a CUDA graph
 _LIMITS = Limits(shared_bytes=_MOST_SHARED, shared_vector=VECTOR, launch_cycles=GRAPH_LAUNCH)
 _PROCESSOR = Processor()
-_ENOUGH = 4  # groups for each processor: a split brings nothing to a product that has them
+_ENOUGH = 4  # thread blocks per processor from which on a split brings nothing
 
 
 @dataclass(frozen=True)
 class GpuTile(WorkGroupTile):
-    """How a group of threads computes its part of a product; `depth` is of all slices together.
+    """How a thread block computes its part of a product; `depth` is of all slices together.
 
     Attributes
     ----------
     splits : int
-        Groups among which the terms of one tile are divided; above 1, a second kernel adds their sums.
+        Split-K factor: thread blocks that share the terms of one tile; above 1, a second kernel adds their sums.
     slices : int
-        Parts into which the group divides the terms that it holds, each with threads of its own for all results; their
-        sums are added in shared memory. More threads hide more latency where a product has few groups.
+        Parts into which a thread block divides the terms in shared memory, each with threads of its own for all
+        results; their sums are added in shared memory. More threads hide more latency if thread blocks are few.
     unroll : int
-        Terms whose multiplications are written out; it divides those of a slice.
+        Terms that are unrolled; it divides those of a slice.
     band : int
-        Tiles along the columns of a band (`gpu_group_order`); 0 for all of them.
+        Tiles along the columns of a band (`group_order`); 0 for all of them.
     """
 
     splits: int = 1
@@ -51,18 +51,18 @@ class GpuTile(WorkGroupTile):
 
     @property
     def slice_depth(self) -> int:
-        """Terms that a slice takes of those in shared memory."""
+        """Terms in shared memory that a slice takes."""
         return self.depth // self.slices
 
     @property
     def registers(self) -> int:
-        """Registers of a thread, with what nvcc adds for addresses where there are enough."""
+        """Registers of a thread, with the 40 that nvcc takes for addresses if there are enough."""
         return self.values + 40
 
 
 @dataclass(frozen=True)
 class GpuMatmulParams:
-    """What the rule for matmuls may know of a GPU; the numbers are those of a large one.
+    """Properties of a GPU that the rule for matmuls uses; the default numbers are those of a large one.
 
     Attributes
     ----------
@@ -70,13 +70,13 @@ class GpuMatmulParams:
         Those of the target, as far as the candidates go.
     processor : Processor
     cached_bytes : int
-        The last cache.
+        Bytes of the last-level cache.
     memory_bytes_per_cycle : float
-        Between it and memory; infinite where traffic with memory is not to be looked at.
+        Throughput between it and memory; infinite if the model ignores memory traffic.
     shared_cycles : float
-        Cycles that a processor takes for one vector load from shared memory by 32 threads.
+        Cycles that a processor takes for one vector load from shared memory by a warp (32 threads).
     round_latency : float
-        Cycles per tile of terms that nothing but other threads can hide.
+        Latency in cycles per tile of terms that only other threads can hide.
     tiles : tuple of (rows, columns, thread rows, thread columns)
         Candidates.
     depths, splits, slices : tuple of int
@@ -114,12 +114,12 @@ class GpuMatmulParams:
 
     @classmethod
     def of(cls, limits: Limits) -> GpuMatmulParams:
-        """What a group may have is the target's, and where it names a device, also the memories behind it."""
+        """Return the parameters with the limits of a target, and with its caches and memory if it names a device."""
         sizes = cls(limits.at_most(_MOST_THREADS, _MOST_SHARED))
         return sizes if limits.device is None else sizes._on(limits.device)
 
     def _on(self, device: Row) -> GpuMatmulParams:
-        per_second = device.peak / (device.cores * self.processor.lanes)  # cycles, one multiplication in each lane
+        per_second = device.peak / (device.cores * self.processor.lanes)  # Hz: one multiplication per lane and cycle
         return replace(
             self,
             processor=replace(self.processor, shared_bytes=device.local_bytes),
@@ -128,12 +128,12 @@ class GpuMatmulParams:
         )
 
     def in_texels(self) -> GpuMatmulParams:
-        """The same with tiles whose threads have whole vectors of columns."""
+        """Return the same with only those tiles whose threads have whole vectors of columns."""
         return replace(self, tiles=tuple(tile for tile in self.tiles if tile[3] % VECTOR == 0))
 
 
 def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
-    """Every tile that a group may have, for sums of `depth` terms."""
+    """Return every tile within the limits of a thread block, for sums of `depth` terms."""
     found = []
     choices = product(params.tiles, params.depths, params.splits, params.slices)
     for (rows, columns, down, across), step, splits, slices in choices:
@@ -155,7 +155,7 @@ def cycles(
     params: GpuMatmulParams,
     memory: float | None = None,
 ) -> float:
-    """Estimated time of a product: what its busiest processor computes, loads and waits for.
+    """Estimate the cycles of a product: those that its busiest processor computes, loads and waits.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def cycles(
 
 
 def price(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> Price:
-    """`cycles` by what they are spent on."""
+    """Return `cycles`, broken down into terms."""
     memory = memory_cycles(tile, batch, rows, columns, depth, params)
     times = _times(tile, batch, rows, columns, depth, params, memory)
     terms = {
@@ -191,11 +191,11 @@ class _Times(NamedTuple):
     Attributes
     ----------
     work : float
-        Terms of all its groups, each of which takes `multiply`, `share` and `fetch`.
+        Number of terms of all its thread blocks, each of which takes `multiply`, `share` and `fetch` cycles.
     multiply, share, fetch : float
-        Multiply-adds, loads from shared memory, and bringing operands there.
+        Cycles per term for multiply-adds, for loads from shared memory, and for copying operands there.
     waiting, memory, adding : float
-        What threads wait for, what memory takes, and adding parts.
+        Cycles of latency, of memory traffic, and of adding partial sums.
     """
 
     work: float
@@ -208,7 +208,7 @@ class _Times(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """Until all is done."""
+        """The total."""
         busy = self.work * _overlapping(self.multiply, self.share, self.fetch)
         return _overlapping(busy, self.waiting, self.memory) + self.adding
 
@@ -220,7 +220,7 @@ def _times(
     terms = -(-depth // (tile.depth * tile.splits)) * tile.depth
     mine = -(-groups // params.limits.processors)
     at_once = max(1, min(mine, params.processor.resident(tile.threads, tile.shared_bytes, tile.registers)))
-    warps = tile.slice_threads / WARP  # of which each slice has as many, with a part of the terms
+    warps = tile.slice_threads / WARP  # of one slice; every slice has as many, with a part of the terms
     vectors = -(-tile.thread_rows // VECTOR) + -(-tile.thread_columns // VECTOR)
     multiply = warps * (tile.thread_rows * tile.thread_columns + vectors + 2) * WARP / params.processor.lanes
     share = warps * vectors * params.shared_cycles
@@ -228,7 +228,7 @@ def _times(
     results = tile.thread_rows * tile.thread_columns
     alone = terms / tile.slices * results + terms / tile.depth * params.round_latency
     waiting = -(-mine // at_once) * (alone + (tile.slices - 1) * (2 * results + params.round_latency))
-    # the sums of the parts are written, read again and finished by a kernel of its own
+    # A second kernel reads the partial sums that the first one has written, and applies the epilogue.
     adding = 0.0
     if tile.splits > 1:
         moved = FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
@@ -237,18 +237,18 @@ def _times(
 
 
 def _overlapping(*cycles: float) -> float:
-    """Cycles of what goes on at the same time, and holds each other up."""
+    """Return the cycles of activities that overlap, but not perfectly."""
     *_, second, first = sorted(cycles)
     return first + _OVERLAP * second
 
 
 def memory_cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> float:
-    """Cycles that memory takes for operands, results and sums of parts."""
+    """Estimate the cycles of memory traffic for operands, results and partial sums."""
     if math.isinf(params.memory_bytes_per_cycle):
         return 0.0
     down, across = -(-rows // tile.rows), -(-columns // tile.columns)
     height, width, terms = rows / down, columns / across, depth / tile.splits
-    # whole bytes: sums of them are the same in every order
+    # Whole bytes: sums of integers do not depend on their order.
     sizes = tuple(round(FLOAT_BYTES * each) for each in (height * terms, width * terms, height * width))
     band = min(tile.band or across, across)
     moved = tile.splits * traffic(down, across, band, sizes, params.limits.processors, params.cached_bytes)
@@ -259,10 +259,10 @@ def memory_cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int
 
 @cache
 def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> GpuTile | None:
-    """The cheapest tile for `batch` products of `rows` x `depth` and `depth` x `columns`; None if none fits."""
+    """Return the cheapest tile for `batch` products of `rows` x `depth` and `depth` x `columns`; None if none fits."""
 
     def order(tile: GpuTile) -> tuple:
-        # equal cost: less traffic with memory first, then whole tiles of terms, then the larger tile
+        # At equal cost: less memory traffic first, then whole tiles of terms, then the larger tile.
         memory = memory_cycles(tile, batch, rows, columns, depth, params)
         cost = cycles(tile, batch, rows, columns, depth, params, memory) * (1 if tile.splits == 1 else _SPLIT_MARGIN)
         return cost, memory, depth % tile.depth > 0, -tile.rows * tile.columns
@@ -272,7 +272,7 @@ def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMa
 
 
 def _in_bands(tile: GpuTile, batch: int, rows: int, columns: int, params: GpuMatmulParams) -> list[GpuTile]:
-    """The tile in each order of groups that is worth a try; split only where groups are few."""
+    """Return the tile with each band that is worth a try; none if it is split though thread blocks are many."""
     if math.isinf(params.memory_bytes_per_cycle):
         return [tile]
     across = -(-columns // tile.columns)
