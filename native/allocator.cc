@@ -17,11 +17,11 @@ namespace {
 
 using tvm::runtime::memory::Buffer;
 
-constexpr size_t kPage = 4096;  // storages of nearly the same size serve one another
+constexpr size_t kPage = 4096;  // bytes: sizes are rounded up, so that storages of similar sizes can be reused
 
 class ClAllocator;
 
-// All there are; TVM makes at most two for each device, and destroys none.
+// All allocators of the process; TVM makes at most two for each device, and destroys none.
 struct Allocators {
   std::mutex mutex;
   std::vector<ClAllocator*> list;
@@ -39,7 +39,7 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
   }
   ~ClAllocator() override { ReleaseUnused(); }
 
-  // Bytes, for any use.
+  // Allocates bytes for any use.
   Buffer Alloc(DLDevice device, size_t bytes, size_t, DLDataType) final {
     const size_t size = (bytes + kPage - 1) / kPage * kPage;
     if (void* unused = TakeUnused(size)) return Describe(device, unused, size);
@@ -48,8 +48,8 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
     return Describe(device, memory.release(), size);
   }
 
-  // One tensor. TVM asks for a texture plan's storages as one row of bytes in a texture scope:
-  // those are bytes for any use too.
+  // Allocates one tensor. For the storages of a texture plan TVM passes a shape of one dimension
+  // in a texture scope: those are bytes for any use too.
   Buffer Alloc(DLDevice device, tvm::ffi::Shape shape, DLDataType dtype, const std::string& scope) final {
     const size_t bytes = tvm::ffi::GetDataSize(shape.Product(), dtype);
     if (!IsTextureScope(scope) || shape.size() == 1) return Alloc(device, bytes, kPage, dtype);
@@ -117,8 +117,8 @@ class ClAllocator final : public tvm::runtime::memory::Allocator {
   }
 
   std::mutex mutex_;
-  // By size and id, not by when they were given back: an inference then gets the same memory for the
-  // same tensors as the one before, and kernels keep their arguments.
+  // Ordered by size and id, not by the time of release: each inference then gets the same memory for
+  // the same tensors, and kernels keep their arguments.
   std::map<size_t, std::map<uint64_t, Memory*>> unused_;
   std::atomic<size_t> used_bytes_ = 0;
 };

@@ -9,7 +9,7 @@
 
 namespace smartmem::opencl {
 
-// The bytes as the kernel declares them, and what tells the argument from others.
+// The bytes of the argument's declared type, and an id that is equal for equal arguments.
 struct Argument {
   union {
     cl_mem memory;

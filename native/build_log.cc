@@ -10,9 +10,9 @@
 namespace smartmem::opencl {
 namespace {
 
-constexpr size_t kMostLog = 4000;      // characters
-constexpr size_t kMostWidth = 600;     // of a source line: a kernel's first one is long
-constexpr size_t kMostErrors = 4;      // whose lines are shown
+constexpr size_t kMostLog = 4000;      // characters of the log that are shown
+constexpr size_t kMostWidth = 600;     // characters of a source line: a kernel's first one is long
+constexpr size_t kMostErrors = 4;      // errors whose source lines are shown
 
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> lines;
@@ -21,7 +21,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-// "<kernel>:12:5: error: ..." -> 12; drivers put all kinds of names before the number. 0: none.
+// "<kernel>:12:5: error: ..." -> 12; 0 if there is no number. The name before it differs by driver.
 size_t LineNumberIn(const std::string& message) {
   for (size_t colon = message.find(':'); colon != std::string::npos; colon = message.find(':', colon + 1)) {
     char* end = nullptr;

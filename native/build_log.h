@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver says about a program that it does not build, and where.
+// The driver's log about a program that it cannot build, and the source lines that the log names.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace smartmem::opencl {
 
 std::string BuildLog(const Device& device, cl_program program);
 
-// The source lines that the errors in a log name, each with its neighbours, numbered; empty if
-// the log names none.
+// Returns the source lines that the errors in a log name, numbered, each with the line before and
+// after it; empty if the log names none.
 std::string LinesNamed(const std::string& log, const std::string& code);
 
 }  // namespace smartmem::opencl

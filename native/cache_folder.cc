@@ -30,13 +30,13 @@ struct File {
   int64_t bytes;
 };
 
-// A temporary file that its process did not live to rename.
+// Whether a file is a temporary one whose process ended before it renamed it (an hour old).
 bool Abandoned(const File& file) {
   const bool temporary = file.path.filename().string().rfind(kTemporary + 1, 0) == 0;
   return temporary && file.used < fs::file_time_type::clock::now() - std::chrono::hours(1);
 }
 
-// The entries of the folder, which another process may be changing meanwhile.
+// Returns the entries of the folder, which another process may change at the same time.
 std::vector<File> Entries(const std::string& folder) {
   std::vector<File> files;
   std::error_code gone;
@@ -50,8 +50,8 @@ std::vector<File> Entries(const std::string& folder) {
   return files;
 }
 
-// Deletes the least recently used entries until three quarters of the limit are left, if the
-// limit is passed; returns how many bytes may be added until it is.
+// If the entries exceed the limit, deletes the least recently used ones until three quarters of the
+// limit are left. Returns the bytes that may be added before the next call is due.
 int64_t MakeRoom(const std::string& folder, int64_t limit) {
   std::vector<File> files = Entries(folder);
   int64_t bytes = 0;
@@ -67,8 +67,8 @@ int64_t MakeRoom(const std::string& folder, int64_t limit) {
   return limit - bytes;
 }
 
-// Looks at the folder at this process's first entry and then only when as much has been written
-// as there was room for.
+// Reads the folder at this process's first entry, and again only when this process has written as
+// many bytes as there was room for.
 void KeepUnderLimit(const std::string& folder, int64_t written) {
   static std::mutex mutex;
   static std::string looked_at;
@@ -90,7 +90,7 @@ void WarnOnce(const std::string& folder, int error) {
   });
 }
 
-// 0, or the errno of what failed.
+// Returns 0, or the errno of the failure.
 int WriteAll(int file, const std::string& content) {
   for (size_t done = 0; done < content.size();) {
     const ssize_t wrote = write(file, content.data() + done, content.size() - done);
@@ -100,7 +100,7 @@ int WriteAll(int file, const std::string& content) {
   return 0;
 }
 
-// Makes the folder and an empty file in it; 0 and its descriptor, or the errno of what failed.
+// Makes the folder and an empty file in it; returns 0 and sets the descriptor, or returns the errno.
 int NewFile(const std::string& folder, std::string* path, int* file) {
   std::error_code failure;
   fs::create_directories(folder, failure);

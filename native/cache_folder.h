@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder of the program cache: files appear whole, and it does not grow for ever.
+// The folder of the program cache: files are written atomically, and its size is limited.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 
 namespace smartmem::opencl {
 
-// How our files end; files of other names are never touched.
+// The suffix of cache entries; files of other names are never touched.
 inline constexpr char kEntrySuffix[] = ".clprogram";
 
 // Writes the file under a temporary name and renames it, so that readers and other writers see
-// all of it or nothing. Then, above SMARTMEM_OPENCL_CACHE_MB, deletes the least recently used.
-// Where that cannot be done, the first time in a process says why on stderr.
+// all of it or nothing. Then deletes the least recently used entries if the folder exceeds
+// SMARTMEM_OPENCL_CACHE_MB. A failure is reported on stderr, once in a process.
 void WriteEntry(const std::string& folder, const std::string& path, const std::string& content);
 
-// Whether a file can be made in the folder, which is made if there is none; where not, says why
+// Whether a file can be made in the folder, which is made if it does not exist; reports a failure
 // like WriteEntry.
 bool CanWrite(const std::string& folder);
 
-// How many megabytes the folder may hold; throws if SMARTMEM_OPENCL_CACHE_MB is no such number.
+// The limit of the folder in megabytes; throws if SMARTMEM_OPENCL_CACHE_MB is no whole number.
 int64_t CacheMegabytes();
 
 }  // namespace smartmem::opencl

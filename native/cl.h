@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the OpenCL 1.2 C API that this library calls: types, constants and signatures.
 //
-// Declared here, so that building needs no OpenCL headers; values are those of the Khronos
+// These are declared here so that building needs no OpenCL headers; values are those of the Khronos
 // specification. Functions are pointers, looked up at run time (library.h).
 #pragma once
 
@@ -46,7 +46,7 @@ struct cl_image_desc {
 
 }  // extern "C"
 
-// Error codes: the name is the message, see ErrorName.
+// Error codes: ErrorName returns the name of a code as the message.
 #define SMARTMEM_CL_ERRORS(X)                      \
   X(CL_SUCCESS, 0)                                 \
   X(CL_DEVICE_NOT_FOUND, -1)                       \
@@ -163,8 +163,10 @@ enum ClConstant : cl_uint {
   CL_PROFILING_COMMAND_END = 0x1283,
 };
 
-// Every function we call: X(index, type, name, parameters). All return cl_int except the clCreate functions, which return
-// the object and report through errcode_ret, and the one that looks functions of extensions up. The index is that of the table which cl_khr_icd has every object begin with.
+// Every function that is called: X(index, type, name, parameters). All return cl_int except the
+// clCreate functions, which return the object and report through errcode_ret, and the one that looks
+// functions of extensions up. The index is the position in the dispatch table of cl_khr_icd; every
+// object begins with the address of that table.
 #define SMARTMEM_CL_FUNCTIONS(X)                                                                  \
   X(0, cl_int, clGetPlatformIDs, (cl_uint, cl_platform_id*, cl_uint*))                            \
   X(1, cl_int, clGetPlatformInfo, (cl_platform_id, cl_uint, size_t, void*, size_t*))              \

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches in a command buffer (cl_khr_command_buffer), which the driver is given once, and told to run at each inference.
+// Launches in a command buffer (cl_khr_command_buffer): the driver gets it once, and runs it at each inference.
 //
-// The extension is provisional. What is called here has had the same parameters from its version 0.9.0 to 0.9.8; nothing is
-// called that had not.
+// The extension is provisional. The functions called here have had the same parameters in its versions 0.9.0 to 0.9.8.
 #include "playback.h"
 
 namespace smartmem::opencl {
@@ -45,13 +44,13 @@ class Buffered final : public Playback {
       : device_(device), functions_(functions), many_(ManyAtOnce(device)) {}
   ~Buffered() override {
     if (buffer_ == nullptr || forked) return;
-    Wait();  // the specification has the driver wait, and some free what runs
+    Wait();  // by the specification the driver waits, but some free a buffer that still runs
     functions_.release(buffer_);
   }
   Buffered(const Buffered&) = delete;
   Buffered& operator=(const Buffered&) = delete;
 
-  // Whether the driver took all of it.
+  // Records the launches; returns whether the driver accepted all of them.
   bool Record(cl_command_queue queue, const std::vector<RecordedLaunch>& launches) {
     const cl_ulong properties[] = {kFlags, kSimultaneousUse, 0};
     cl_int code = CL_SUCCESS;
@@ -66,14 +65,14 @@ class Buffered final : public Playback {
   }
 
   void Play(cl_command_queue) final {
-    if (!many_) device_.Check(Wait(), "clWaitForEvents");  // it may not be waiting twice
+    if (!many_) device_.Check(Wait(), "clWaitForEvents");  // without simultaneous use it may be enqueued once at a time
     cl_event event = nullptr;
     device_.Check(functions_.enqueue(0, nullptr, buffer_, 0, nullptr, &event), "clEnqueueCommandBufferKHR");
     last_ = Event(event);
   }
 
  private:
-  // Until it has run as often as it was enqueued.
+  // Waits until the last run has finished.
   cl_int Wait() const {
     const cl_event event = last_.get();
     return event == nullptr || device_.lost ? CL_SUCCESS : Cl().clWaitForEvents(1, &event);

@@ -30,14 +30,14 @@ namespace {
 using tvm::ffi::Array;
 using tvm::ffi::String;
 
-// How to start a process that calls smartmem_opencl_compile; empty if nobody said.
+// The command of a process that calls smartmem_opencl_compile; empty if none was set.
 std::vector<std::string>& WorkerCommand() {
   static auto* command = new std::vector<std::string>();
   return *command;
 }
 
-// How PoCL names the variant of a kernel that a launch will ask for; empty if the source does
-// not say. PoCL has another variant for grids below 65535 work items in each direction.
+// Returns PoCL's name for the variant of a kernel that a launch will need; empty if the source does
+// not begin with the sizes. Grids below 65535 work items in each direction have a variant of their own.
 std::string PoclVariant(const std::string& code) {
   size_t group[3], grid[3];
   if (std::sscanf(code.c_str(), "// Work group %zu %zu %zu, grid %zu %zu %zu", &group[0], &group[1], &group[2],
@@ -50,7 +50,7 @@ std::string PoclVariant(const std::string& code) {
          (widest < 65535 ? "-smallgrid" : "");
 }
 
-// What a worker reads: strings, each after its length.
+// Writes a string after its length: the format that a worker reads.
 void Put(FILE* file, const std::string& text) {
   const uint64_t bytes = text.size();
   std::fwrite(&bytes, sizeof(bytes), 1, file);
@@ -64,26 +64,28 @@ bool Take(FILE* file, std::string* text) {
   return std::fread(text->data(), 1, bytes, file) == bytes;
 }
 
-// What one worker compiles.
+// The kernels that one worker compiles.
 struct Batch {
   std::string variant;
   std::vector<const KernelSource*> kernels;
 };
 
-// A worker compiles for one variant only: PoCL reads that setting once per process.
+// Divides kernels among workers. A worker compiles for one variant only: PoCL reads that setting once
+// per process.
 std::vector<Batch> Batches(std::vector<const KernelSource*> kernels) {
   const auto longer = [](const auto* a, const auto* b) { return a->code.size() > b->code.size(); };
   std::stable_sort(kernels.begin(), kernels.end(), longer);
   std::map<std::string, std::vector<const KernelSource*>> by_variant;
   for (const auto* kernel : kernels) by_variant[PoclVariant(kernel->code)].push_back(kernel);
-  // Starting one takes as long as compiling half a kernel; the last one should not end late.
+  // Starting a worker takes as long as compiling half a kernel, so batches are not too small; they are
+  // not too large either, so that the last worker does not end late.
   const size_t most = std::clamp<size_t>(kernels.size() / (2 * Jobs()), 1, 8);
   std::vector<Batch> batches;
   for (const auto& [variant, group] : by_variant) {
     const size_t count = (group.size() - 1) / most + 1;
     const size_t first = batches.size();
     batches.resize(first + count, Batch{variant, {}});
-    // Dealt out, so that each gets its share of the long ones.
+    // Round robin, so that each batch gets its share of the long kernels.
     for (size_t i = 0; i < group.size(); ++i) batches[first + i % count].kernels.push_back(group[i]);
   }
   std::stable_sort(batches.begin(), batches.end(), [&](const Batch& a, const Batch& b) {
@@ -113,7 +115,7 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// Starts a process that reads the file, and waits for its end.
+// Starts a process that reads the request from the file, and waits until it has ended.
 void RunWorker(FILE* request, std::vector<std::string> environment) {
   std::vector<std::string> command = WorkerCommand();
   posix_spawn_file_actions_t actions;
@@ -129,7 +131,7 @@ void RunWorker(FILE* request, std::vector<std::string> environment) {
   int status = 0;
   while (waitpid(worker, &status, 0) < 0 && errno == EINTR) {
   }
-  // The user's Ctrl-C reaches the workers too. It is not to be followed by compiling it all here.
+  // The user's Ctrl-C reaches the workers too; this process must then not compile the kernels itself.
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) {
     TVM_FFI_THROW(KeyboardInterrupt) << "compiling the OpenCL kernels was interrupted.";
   }
@@ -149,7 +151,7 @@ void CompileBatch(const Device& device, const Batch& batch, const std::string& o
   RunWorker(request.get(), WorkerEnvironment(batch, folder));
 }
 
-// In a worker: compiles what standard input asks for.
+// In a worker: compiles the kernels that it reads from standard input.
 void CompileRequests() {
   std::string fingerprint, options;
   KernelSource kernel;
@@ -165,7 +167,7 @@ void CompileRequests() {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   if (!FirstOpenCL()) return;
-  // The command is to load the libraries named after it, and to call smartmem_opencl_compile.
+  // The command must load the libraries in its arguments, and call smartmem_opencl_compile.
   tvm::ffi::reflection::GlobalDef().def("smartmem.opencl.worker", [](Array<String> start) {
     std::vector<std::string> command(start.begin(), start.end());
     command.push_back(LibraryOf(reinterpret_cast<void*>(&TVMFFIFunctionCall)));
@@ -186,7 +188,7 @@ bool CompileInWorkers(const Device& device, const std::vector<const KernelSource
   constexpr size_t worth_starting = 4;
   const std::string folder = CacheFolder();
   if (kernels.size() < worth_starting || folder.empty() || WorkerCommand().empty() || Jobs() == 1) return false;
-  if (!CanWrite(folder)) return false;  // a worker has no other way to hand over what it compiled
+  if (!CanWrite(folder)) return false;  // a worker returns its programs through the cache only
   const std::vector<Batch> batches = Batches(kernels);
   ForEach(batches.size(), Jobs(), [&](size_t i) { CompileBatch(device, batches[i], options, folder); });
   return true;
@@ -194,10 +196,10 @@ bool CompileInWorkers(const Device& device, const std::vector<const KernelSource
 
 }  // namespace smartmem::opencl
 
-// What a worker process runs.
+// The main function of a worker process.
 extern "C" __attribute__((visibility("default"))) int smartmem_opencl_compile() {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody waits for the work of a process that is gone
-  if (getppid() == 1) return 1;      // and it may have gone before
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the worker ends with its parent process
+  if (getppid() == 1) return 1;      // the parent process had ended before
   try {
     smartmem::opencl::CompileRequests();
     return 0;

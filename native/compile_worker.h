@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Other processes that compile programs and put them into the cache.
 //
-// For PoCL: it compiles one kernel at a time, however many threads ask, and most of it only when
-// the kernel is launched first, for the size of that launch. Several processes are not held up by
-// each other, and PoCL can be told the size (the first line of the source has it, see
-// _smartmem_opencl_workers.py), so that nothing is left to compile for the launch.
+// They are for PoCL, which compiles one kernel at a time, on however many threads it is called, and does
+// most of the work only at the first launch, for the size of that launch. Several processes compile in
+// parallel, and PoCL accepts the size as a setting (the first line of the source has it, see
+// _smartmem_opencl_workers.py), so that the launch has nothing left to compile.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@
 
 namespace smartmem::opencl {
 
-// Whether the driver compiles at the launch, and a worker can do it before.
+// Whether the driver compiles at the first launch, and a worker can compile the kernel earlier.
 bool WantsWorker(const Device& device, const KernelSource& kernel);
 
 // Compiles kernels and puts them into the cache's folder. Returns false if there are no workers,
-// or too few kernels for them to be worth starting. What a worker fails to build is not in the
-// folder: building it in this process says why.
+// or too few kernels for them to be worth starting. A kernel that a worker fails to build is missing
+// in the folder: the caller builds it in this process, and gets the error.
 bool CompileInWorkers(const Device& device, const std::vector<const KernelSource*>& kernels,
                       const std::string& options);
 

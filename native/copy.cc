@@ -17,7 +17,7 @@ constexpr size_t kOrigin[3] = {0, 0, 0};
 
 // One end of a copy.
 struct End {
-  // Throws for a part of a texture: OpenCL copies rectangles of texels, and those are no ranges of elements.
+  // Throws for a part of a texture: OpenCL copies rectangles of texels, which are no ranges of elements.
   explicit End(const DLTensor& tensor) : offset(tensor.byte_offset) {
     if (tensor.device.device_type == kDLOpenCL) {
       memory = static_cast<Memory*>(tensor.data);
@@ -79,7 +79,7 @@ void CopyOnDevice(Stream& stream, const End& from, const End& to, size_t bytes) 
                                          nullptr),
                  "clEnqueueCopyImage");
   } else if (from.IsImage() && to.IsImage()) {
-    // The same elements in rows of another length: through a buffer.
+    // The images have rows of different lengths, so the elements pass through a buffer.
     const auto between = Memory::NewBuffer(device, bytes);
     device.Check(Cl().clEnqueueCopyImageToBuffer(queue, source, between->handle(), kOrigin, from.Region().data(), 0,
                                                  0, nullptr, nullptr),
@@ -122,7 +122,7 @@ void Copy(const DLTensor& from_tensor, const DLTensor& to_tensor, void* stream_h
   if (to.memory == nullptr) return Read(stream, from, to.host, bytes);
   if (from.memory == nullptr) return Write(stream, from.host, to, bytes);
   if (&from.memory->device() == &to.memory->device()) return CopyOnDevice(stream, from, to, bytes);
-  std::vector<char> host(bytes);  // contexts share nothing
+  std::vector<char> host(bytes);  // two devices have two contexts, which share no memory
   Read(stream, from, host.data(), bytes);
   Write(CurrentStream(to_tensor.device.device_id), host.data(), to, bytes);
 }

@@ -8,8 +8,8 @@
 
 namespace smartmem::opencl {
 
-// Copies all of `from` to `to`, which hold the same number of bytes; one or both on OpenCL.
-// To and from the host it is done on return, on the device it is enqueued.
+// Copies all of `from` to `to`, which have the same number of bytes; one or both are on OpenCL.
+// A copy to or from the host has finished on return; a copy on the device is enqueued.
 void Copy(const DLTensor& from, const DLTensor& to, void* stream_handle);
 
 }  // namespace smartmem::opencl

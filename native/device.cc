@@ -23,7 +23,7 @@ bool IsNumber(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
 }
 
-// Strings come with a terminating zero, some drivers' with blanks around them.
+// Removes the terminating zero of a driver's string, and the blanks that some drivers put around it.
 std::string Trimmed(std::string text) {
   text.erase(std::find(text.begin(), text.end(), '\0'), text.end());
   const size_t first = text.find_first_not_of(' ');
@@ -46,7 +46,7 @@ std::string DeviceText(cl_device_id device, cl_uint what) {
   return Trimmed(text);
 }
 
-// A number of the device, or `fallback` if the driver does not know it.
+// Returns a number of the device, or `fallback` if the driver does not have it.
 template <typename T>
 T DeviceNumber(cl_device_id device, cl_uint what, T fallback = 0) {
   T value = fallback;
@@ -105,11 +105,11 @@ int Rank(const Device& device) {
   return device.type & CL_DEVICE_TYPE_ACCELERATOR ? 1 : 2;
 }
 
-// Every device of every platform, and the number of its platform.
+// Returns every device of every platform, and the number of its platform.
 DeviceList AllDevices(std::vector<int>* platform_numbers) {
   cl_uint count = 0;
   const cl_int code = Cl().clGetPlatformIDs(0, nullptr, &count);
-  if (code != CL_SUCCESS || count == 0) return {};  // the loader's answer without any driver
+  if (code != CL_SUCCESS || count == 0) return {};  // a loader without any driver returns an error
   std::vector<cl_platform_id> platforms(count);
   Check(Cl().clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
   DeviceList devices;
@@ -138,7 +138,7 @@ std::string ListOf(const DeviceList& devices) {
   return text;
 }
 
-// The devices that match; numbers count the devices of the chosen platforms, GPUs first.
+// Returns the devices that match; numbers count the devices of the chosen platforms, GPUs first.
 DeviceList ChosenDevices(const std::string& platform, const std::string& device) {
   std::vector<int> numbers;
   DeviceList all = AllDevices(&numbers);
@@ -200,7 +200,7 @@ void Device::Require() const {
 
 bool Device::IsGone(cl_int code) const {
   if (code == CL_DEVICE_NOT_AVAILABLE || code == CL_INVALID_COMMAND_QUEUE || code == CL_INVALID_CONTEXT) return true;
-  // Not every call can say so: allocations of a device that is gone find no memory.
+  // Allocations have no error code for a lost device: they report no memory instead.
   const bool no_memory = code == CL_OUT_OF_RESOURCES || code == CL_MEM_OBJECT_ALLOCATION_FAILURE;
   return no_memory && DeviceNumber<cl_uint>(id, CL_DEVICE_AVAILABLE) == 0;
 }
@@ -266,7 +266,7 @@ int Select(const std::string& platform, const std::string& device) {
       }
     }
   }
-  // The list that was never used is left to itself: another thread may be reading it.
+  // The old list is not deleted, since another thread may be reading it.
   chosen_devices = new DeviceList(std::move(chosen));
   return static_cast<int>(chosen_devices->size());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TVM's DeviceAPI for OpenCL: every virtual function hands over to the concept it is about.
+// TVM's DeviceAPI for OpenCL: every virtual function calls the file of its concept.
 #include "device_api.h"
 
 #include <tvm/ffi/container/tensor.h>
@@ -65,7 +65,7 @@ class ClDeviceApi final : public tvm::runtime::DeviceAPI {
   TVMStreamHandle CreateStream(DLDevice device) final { return new Stream(GetDevice(device.device_id)); }
 
   void FreeStream(DLDevice device, TVMStreamHandle stream) final {
-    // A freed stream must not stay this thread's choice.
+    // A freed stream must not stay this thread's current one.
     if (GetCurrentStream(device) == stream) SetStream(device, nullptr);
     static_cast<Stream*>(stream)->Close();
   }
@@ -107,7 +107,7 @@ class ClDeviceApi final : public tvm::runtime::DeviceAPI {
         break;
       }
       case tvm::runtime::kApiVersion:
-        *result = static_cast<int64_t>(120);  // what cl.h declares
+        *result = static_cast<int64_t>(120);  // OpenCL 1.2, the version that cl.h declares
         break;
       case tvm::runtime::kDriverVersion:
         *result = device.driver;
@@ -122,7 +122,7 @@ class ClDeviceApi final : public tvm::runtime::DeviceAPI {
         *result = static_cast<int64_t>(device.image_pitch_pixels);
         break;
       default:
-        break;  // OpenCL does not say: TVM's None
+        break;  // OpenCL has no such attribute: TVM returns None
     }
   }
 };
@@ -135,7 +135,7 @@ std::unique_ptr<Memory> Allocate(int device_index, int ndim, const int64_t* shap
                                  const std::string& scope) {
   Device& device = GetDevice(device_index);
   if (IsTextureScope(scope)) return Memory::NewImage(device, ImageShapeOf(device, ndim, shape, dtype, scope));
-  // In an arithmetic that no number of elements overflows.
+  // In floating point, which no number of elements overflows.
   long double bytes = static_cast<long double>(dtype.bits) * dtype.lanes / 8;
   for (int i = 0; i < ndim; ++i) bytes *= static_cast<long double>(shape[i]);
   if (bytes > static_cast<long double>(device.global_bytes)) {

@@ -10,10 +10,10 @@
 
 namespace smartmem::opencl {
 
-// The device that TVM set for this thread; its host code does so before every launch.
+// The device that TVM set for this thread; TVM's host code sets it before every launch.
 int CurrentDevice();
 
-// The memory of one tensor: a buffer, or an image for a texture scope.
+// Allocates the memory of one tensor: a buffer, or an image for a texture scope.
 std::unique_ptr<Memory> Allocate(int device_index, int ndim, const int64_t* shape, DLDataType dtype,
                                  const std::string& scope);
 

@@ -10,13 +10,13 @@
 
 namespace smartmem::opencl {
 
-// The text of a variable; empty if it is not set.
+// Returns the text of a variable; empty if it is not set.
 inline std::string Environment(const char* variable) {
   const char* text = std::getenv(variable);
   return text == nullptr ? "" : text;
 }
 
-// The number in a variable, or `fallback` if it is not set; throws unless it is 1 or more.
+// Returns the number in a variable, or `fallback` if it is not set; throws unless it is 1 or more.
 inline int64_t WholeNumber(const char* variable, int64_t fallback) {
   const std::string text = Environment(variable);
   if (text.empty()) return fallback;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers little-endian; strings and lists begin with their length as uint64.
+// The byte format: numbers are little-endian; strings and lists begin with their length as uint64.
 #include "function_info.h"
 
 #include <tvm/ffi/error.h>

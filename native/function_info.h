@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What TVM's code generator says about each kernel, and the byte format of a saved module.
+// The description of each kernel by TVM's code generator, and the byte format of a saved module.
 //
-// FunctionInfoObj repeats the fields of tvm/src/runtime/metadata.h of TVM 0.27 (that header is
-// not among the wheel's): objects made by TVM's compiler are read through it, so the order and
-// the types of the fields, and the type key, must stay TVM's.
+// FunctionInfoObj repeats the fields of tvm/src/runtime/metadata.h of TVM 0.27 (the wheel lacks
+// that header): objects made by TVM's compiler are read through it, so the order and the types of
+// the fields, and the type key, must stay TVM's.
 #pragma once
 
 #include <tvm/ffi/container/array.h>
@@ -37,7 +37,7 @@ struct ModuleData {
   tvm::ffi::Bytes code;
 };
 
-// As TVM's OpenCL module saves itself, with or without this library.
+// The same format as that of TVM's own OpenCL module.
 tvm::ffi::Bytes Serialize(const ModuleData& data);
 ModuleData Deserialize(const tvm::ffi::Bytes& bytes);
 

@@ -24,7 +24,7 @@ int AxisOf(const std::string& tag, const std::string& kernel) {
   throw;
 }
 
-// One network calls a kernel from a handful of places; more come from arguments that are new each time.
+// A network launches a kernel with a handful of sets of arguments; more come from arguments that are new each time.
 constexpr size_t kMostSets = 64;
 
 }  // namespace
@@ -59,9 +59,10 @@ Sizes Launcher::SizesOf(const TVMFFIAny* extents, bool* empty) const {
   return sizes;
 }
 
-// TVM checks shapes and types before a launch, and not where a tensor is; drivers crash.
+// TVM checks shapes and types before a launch, but not whether a tensor is in a buffer or an image, and drivers crash
+// at a wrong one.
 const Memory* Launcher::MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const {
-  const bool known = index < kernel.roles.size();  // not in a source of another form than TVM's
+  const bool known = index < kernel.roles.size();  // false for a source not in TVM's form
   const bool image = known && kernel.roles[index] == Role::kImage;
   if (memory != nullptr && known && memory->is_image() != image) [[unlikely]] {
     TVM_FFI_THROW(TypeError) << "kernel " << name_ << " takes a " << (image ? "texture" : "buffer") << " as argument "
@@ -95,7 +96,7 @@ Argument Launcher::NumberAt(size_t index, const TVMFFIAny& value) const {
   return argument;
 }
 
-// TVM's arguments, and behind them where the tensors begin in their buffers, as AddBegins has it.
+// Reads TVM's arguments, and appends the offsets of tensors in their buffers, in the order of AddBegins.
 void Launcher::Read(const DeviceKernel& kernel, const TVMFFIAny* args, std::vector<Argument>* arguments) const {
   arguments->clear();
   thread_local std::vector<Argument> begins;
@@ -135,9 +136,9 @@ DeviceKernel::Set& Launcher::Free(Device& device, DeviceKernel* kernel) const {
   return kernel->sets.back();
 }
 
-// Those that differ from what the kernel object has.
+// Sets the arguments that differ from those of the kernel object.
 void Launcher::SetArguments(DeviceKernel::Set* set, const std::vector<Argument>& wanted) const {
-  set->is_set = false;  // should one of them be refused
+  set->is_set = false;  // until the driver has accepted all of them
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (i < set->arguments.size() && set->arguments[i] == wanted[i].id) continue;
     const cl_int code =

@@ -25,7 +25,7 @@ class Launcher {
  private:
   DeviceKernel& KernelOn(int device_index);
   Sizes SizesOf(const TVMFFIAny* extents, bool* empty) const;
-  // A kernel object with these arguments; throws if they do not fit.
+  // Returns a kernel object with these arguments; throws if the driver refuses one.
   cl_kernel With(Device& device, DeviceKernel* kernel, const std::vector<Argument>& wanted) const;
   void Read(const DeviceKernel& kernel, const TVMFFIAny* args, std::vector<Argument>* arguments) const;
   void SetArguments(DeviceKernel::Set* set, const std::vector<Argument>& wanted) const;
@@ -35,12 +35,12 @@ class Launcher {
   const Memory* MemoryArgument(const DeviceKernel& kernel, size_t index, const Memory* memory) const;
   std::string LaunchError(cl_int code, const Device& device, cl_kernel kernel, const Sizes& sizes) const;
 
-  tvm::ffi::ObjectPtr<ClModule> module_;  // the kernels live as long as their functions
+  tvm::ffi::ObjectPtr<ClModule> module_;  // keeps the kernels alive
   std::string name_;
   std::vector<DLDataType> arg_types_;
-  std::vector<int> axes_;  // of each extent: 0..2 a number of work groups, 3..5 a work-group size
+  std::vector<int> axes_;  // for each extent: 0..2 a number of work-groups, 3..5 a work-group size
   cl_uint dimensions_ = 1;
-  std::array<std::atomic<DeviceKernel*>, 8> found_{};  // by device, so that a launch looks nothing up
+  std::array<std::atomic<DeviceKernel*>, 8> found_{};  // by device: a launch needs no map
 };
 
 }  // namespace smartmem::opencl

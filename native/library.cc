@@ -20,7 +20,7 @@ constexpr const char* kSystemLoader = "libOpenCL.so";
 constexpr const char* kSystemLoader = "libOpenCL.so.1";
 #endif
 
-// The driver of the extra [pocl]; empty without it. Set when the package is loaded, see _smartmem_opencl.py.
+// The file of the driver of the extra [pocl]; empty without it. _smartmem_opencl.py sets it when the package is loaded.
 std::string& ExtraDriver() {
   static auto* driver = new std::string();
   return *driver;
@@ -74,14 +74,14 @@ struct Library {
     }
   }
 
-  // A driver without a loader exports little but this (cl_khr_icd); null for a loader.
+  // Returns the function that a driver without a loader exports (cl_khr_icd); null for a loader.
   static GetPlatformIds PlatformsOfDriver(void* handle) {
     if (dlsym(handle, "clGetPlatformIDs") != nullptr) return nullptr;
     const auto address = reinterpret_cast<void* (*)(const char*)>(dlsym(handle, "clGetExtensionFunctionAddress"));
     return address == nullptr ? nullptr : reinterpret_cast<GetPlatformIds>(address("clIcdGetPlatformIDsKHR"));
   }
 
-  // Every object of such a driver begins with the address of a table of its functions.
+  // Every object of a driver begins with the address of its dispatch table.
   void TakeTable(GetPlatformIds platforms) {
     api.clGetPlatformIDs = platforms;
     cl_platform_id platform = nullptr;
@@ -102,8 +102,8 @@ const Library* FirstWithDevice() {
   return ExtraDriver().empty() || system->HasDevice() ? system : new Library(ExtraDriver());
 }
 
-// Never destroyed: drivers have threads and exit handlers of their own, and TVM objects that
-// hold driver objects may outlive static destruction.
+// The library is never destroyed: drivers have threads and exit handlers of their own, and TVM objects
+// that hold driver objects may outlive static destruction.
 const Library& TheLibrary() {
   static const Library* library = FirstWithDevice();
   return *library;
@@ -138,7 +138,7 @@ const Api& Cl() {
 
 void* ExtensionFunction(cl_platform_id platform, const char* name) {
   void* const address = Cl().clGetExtensionFunctionAddressForPlatform(platform, name);
-  // Drivers of phones export such functions, and do not all know them by their names.
+  // Drivers of phones export these functions, but not all of them return them by name.
   return address != nullptr ? address : dlsym(TheLibrary().handle, name);
 }
 

@@ -14,7 +14,7 @@ struct Api {
 #undef SMARTMEM_CL_MEMBER
 };
 
-// How a driver for this machine's CPU is installed: the end of a sentence.
+// The command that installs a driver for this machine's CPU, as the end of a sentence.
 #if defined(__x86_64__) && defined(__linux__)
 constexpr const char* kInstallCpuDriver = "for this machine's CPU `pip install 'smartmem-tvm[pocl]'`.";
 #else
@@ -22,14 +22,14 @@ constexpr const char* kInstallCpuDriver =
     "for this machine's CPU `apt-get install pocl-opencl-icd ocl-icd-libopencl1`.";
 #endif
 
-// The library in use: what SMARTMEM_OPENCL_LIBRARY names, or the first that finds a device of the system's loader and the
-// driver of the extra [pocl]. Opens it.
+// Opens the library to use and returns its file: that of SMARTMEM_OPENCL_LIBRARY, else the system's loader if it finds
+// a device, else the driver of the extra [pocl].
 const std::string& LibraryFile();
 
-// Why there is no OpenCL library, in one sentence with the remedy; empty if there is one.
+// The reason why there is no OpenCL library, in one sentence with the remedy; empty if there is one.
 const std::string& LibraryProblem();
 
-// The file of the shared library that an address belongs to; empty if to none.
+// The file of the shared library that an address belongs to; empty if there is none.
 std::string LibraryOf(const void* address);
 
 // The functions of the library; throws LibraryProblem() if there is none.
@@ -38,10 +38,10 @@ const Api& Cl();
 // A function of one of the platform's extensions; null if it has none of that name.
 void* ExtensionFunction(cl_platform_id platform, const char* name);
 
-// "CL_OUT_OF_RESOURCES" for -5; the number for a code we have no name for.
+// Returns "CL_OUT_OF_RESOURCES" for -5; the number for a code without a name in cl.h.
 std::string ErrorName(cl_int code);
 
-// Throws unless `code` is CL_SUCCESS; `call` is what was attempted, e.g. "clBuildProgram of fused_matmul".
+// Throws unless `code` is CL_SUCCESS; `call` names the call in the message, e.g. "clBuildProgram of fused_matmul".
 void Check(cl_int code, const std::string& call);
 
 inline void Check(cl_int code, const char* call) {

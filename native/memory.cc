@@ -8,8 +8,8 @@
 namespace smartmem::opencl {
 namespace {
 
-// More shapes of one storage are from plans of the past. A limit that one plan exceeds has its images made anew at
-// every inference.
+// Views and parts that a storage keeps; further ones belong to plans no longer in use. If one plan needs more than the
+// limit, its images are made anew at every inference.
 constexpr size_t kMostViews = 256;
 constexpr size_t kMostParts = 4096;
 
@@ -19,14 +19,14 @@ bool OutOfMemory(cl_int code) {
   return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
 }
 
-// Whether the driver's answer is about this image, and not about the device or its memory.
+// Whether the driver refuses this image, as opposed to a lack of memory or a lost device.
 bool ImageRefused(cl_int code) {
   return code == CL_INVALID_IMAGE_DESCRIPTOR || code == CL_INVALID_IMAGE_FORMAT_DESCRIPTOR ||
          code == CL_INVALID_IMAGE_SIZE || code == CL_IMAGE_FORMAT_NOT_SUPPORTED || code == CL_INVALID_VALUE ||
          code == CL_INVALID_OPERATION;
 }
 
-// Allocates; once more, after giving back what is unused, if there is no memory.
+// Allocates; if there is no memory, releases unused storages and tries once more.
 template <typename F>
 auto Allocated(Device& device, size_t bytes, F create) {
   cl_int code = CL_SUCCESS;
@@ -75,7 +75,7 @@ std::unique_ptr<Memory> Memory::NewImage(Device& device, const ImageShape& shape
   return memory;
 }
 
-// Null if the driver will not.
+// Returns null if the driver refuses the image.
 std::unique_ptr<Memory> Memory::ImageOver(Device& device, const ImageShape& shape, const Memory& buffer) {
   const size_t row_bytes = shape.RowBytes(device);
   if (buffer.is_image() || buffer.begin() != 0 || !device.image_from_buffer) return nullptr;
@@ -87,7 +87,7 @@ std::unique_ptr<Memory> Memory::ImageOver(Device& device, const ImageShape& shap
   memory->image_ = CreateImage(device, shape, row_bytes, buffer.handle(), &code);
   if (code == CL_SUCCESS) return memory;
   if (!ImageRefused(code)) device.Check(code, "clCreateImage over a buffer");
-  // The extension speaks of image2d; not every driver that has it makes arrays of them.
+  // The extension defines image2d only; not every driver that has it makes arrays of them.
   device.image_from_buffer = false;
   return nullptr;
 }

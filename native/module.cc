@@ -63,7 +63,7 @@ ClModule::OnDevice& ClModule::Built(int device_index) {
     on_device = &on_devices_[device_index];
   }
   std::call_once(on_device->once, [&] {
-    on_device->kernels.clear();  // of an attempt that failed
+    on_device->kernels.clear();  // left over from an attempt that failed
     BuildAll(device_index, on_device);
   });
   return *on_device;
@@ -87,10 +87,10 @@ Module Create(ModuleData data, Map<String, String> source) {
   return Module(tvm::ffi::make_object<ClModule>(std::move(data), std::move(source)));
 }
 
-// Of the module and of everything it imports.
+// Builds the module and everything that it imports; returns how many kernels were compiled.
 int BuildImports(const Module& module, int device_index) {
   int compiled = 0;
-  // By the address of the name: the modules of TVM have no type information to ask.
+  // Compares the address of the name: TVM's modules have no type information.
   if (module->kind() == kModuleKind) {
     compiled += static_cast<ClModule*>(const_cast<tvm::ffi::ModuleObj*>(module.operator->()))->Build(device_index);
   }

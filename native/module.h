@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A module of OpenCL kernels: what TVM's compiler makes and its loader loads.
+// A module of OpenCL kernels, which TVM's compiler makes and its loader loads.
 #pragma once
 
 #include <tvm/ffi/extra/module.h>
@@ -18,13 +18,13 @@ namespace smartmem::opencl {
 
 inline constexpr char kModuleKind[] = "opencl";
 
-// A kernel on one device. OpenCL keeps arguments in the kernel, and a driver may take as long to set
-// new ones as for the launch itself; so each set that comes back, as at every inference, has a kernel
-// object of its own, up to a limit. One launch at a time.
+// A kernel on one device. An OpenCL kernel object holds its arguments, and a driver may take as long to
+// set new ones as for the launch itself. Sets of arguments recur at every inference, so each set has a
+// kernel object of its own, up to a limit. One launch at a time uses it.
 struct DeviceKernel {
   struct Set {
     Kernel kernel;
-    // What tells the arguments from others: ids of memory, bytes of numbers. Fewer than there are while some are not set.
+    // Ids of the arguments: ids of memory, bytes of numbers. Fewer than the kernel has while some are not set.
     std::vector<uint64_t> arguments;
     bool is_set = false;
   };
@@ -32,7 +32,7 @@ struct DeviceKernel {
   std::vector<Role> roles;  // of TVM's arguments; empty if not known
   std::string plain;        // the source as TVM printed it
   std::vector<Set> sets;
-  size_t oldest = 0;  // the next to get other arguments once there are as many as there may be
+  size_t oldest = 0;  // the set to be replaced next once the limit is reached
   std::mutex mutex;
 };
 
@@ -48,8 +48,8 @@ class ClModule final : public tvm::ffi::ModuleObj {
   tvm::ffi::Bytes SaveToBytes() const final { return Serialize(data_); }
   tvm::ffi::String InspectSource(const tvm::ffi::String& format) const final;
 
-  // Builds every kernel for the device, unless that was done; returns how many were compiled
-  // (the others came from the cache).
+  // Builds every kernel for the device, once; returns how many were compiled (the others came from
+  // the cache).
   int Build(int device_index);
   DeviceKernel& KernelOn(int device_index, const std::string& name);
 
@@ -63,7 +63,7 @@ class ClModule final : public tvm::ffi::ModuleObj {
   void BuildAll(int device_index, OnDevice* on_device);
 
   ModuleData data_;
-  tvm::ffi::Map<tvm::ffi::String, tvm::ffi::String> source_;  // to look at; not saved
+  tvm::ffi::Map<tvm::ffi::String, tvm::ffi::String> source_;  // for InspectSource; not saved
   std::mutex mutex_;  // guards on_devices_
   std::map<int, OnDevice> on_devices_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver objects with one owner, and how many of each kind are alive.
+// Driver objects with one owner, and counts of the live ones of each kind.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@ inline constexpr std::array<const char*, 7> kKindNames = {"context", "queue",  "
                                                           "program", "kernel", "event"};
 inline std::array<std::atomic<int64_t>, kKindNames.size()> live_objects{};
 
-// Whether this is a child that was forked after the first use of a device. Drivers have threads,
-// which a child does not get: it would wait for them for ever.
+// Whether this process was forked after the first use of a device. Drivers have threads, which a
+// child process does not inherit: it would wait for them for ever.
 inline std::atomic<bool> forked = false;
 
-// Releasing says nothing about errors: there is nobody to tell, and a lost device refuses it.
+// Errors of a release are ignored: a destructor cannot report them, and a lost device refuses to release.
 inline void Release(cl_context handle) { Cl().clReleaseContext(handle); }
 inline void Release(cl_command_queue handle) { Cl().clReleaseCommandQueue(handle); }
 inline void Release(cl_mem handle) { Cl().clReleaseMemObject(handle); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same work for many items, on several threads.
+// A loop over items on several threads.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 
 namespace smartmem::opencl {
 
-// How many programs are built at a time. NVIDIA's driver takes longer for all of them when it is
-// asked for 16 at a time than for 8.
+// The number of programs that are built at a time. NVIDIA's driver takes longer in total with 16 at
+// a time than with 8.
 inline size_t Jobs() {
   const auto threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 8);
   return static_cast<size_t>(WholeNumber("SMARTMEM_OPENCL_JOBS", threads));
 }
 
-// Calls work(0) ... work(count - 1) on up to `jobs` threads. After the first exception no new
-// item is begun; it is thrown here when all threads have ended.
+// Calls work(0) ... work(count - 1) on up to `jobs` threads. After the first exception no new item
+// is begun, and the exception is thrown when all threads have ended.
 template <typename Work>
 void ForEach(size_t count, size_t jobs, const Work& work) {
   std::atomic<size_t> next = 0;
@@ -42,7 +42,7 @@ void ForEach(size_t count, size_t jobs, const Work& work) {
   try {
     while (helpers.size() + 1 < std::min(count, jobs)) helpers.emplace_back(run);
   } catch (const std::system_error&) {
-    // No more threads to be had: those there are do the work.
+    // The system has no more threads: the existing ones do the work.
   }
   run();  // this thread works too
   for (std::thread& each : helpers) each.join();

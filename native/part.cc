@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors in a storage that holds others at the same time: each gets a data pointer of its own, a part of the storage, as
-// kernels take no tensor that begins within its data. What vm.builtin.ensure_zero_offset does where addresses can be
-// counted with. Weights are such tensors too: a launch has one object for all that it reads.
+// Tensors in a storage that holds others at the same time. Kernels take no tensor with a byte offset, so each gets a
+// data pointer of its own, to a part of the storage, as vm.builtin.ensure_zero_offset does for devices with pointer
+// arithmetic. Weights are packed likewise: a launch then has one memory object for all weights that it reads.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/tensor.h>
@@ -48,7 +48,7 @@ size_t RoomOf(const Tensor& tensor) {
   return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
-// Copies of tensors one behind the other, in as few buffers as the device's largest allow.
+// Returns copies of tensors one behind the other, in as few buffers as the device's largest allocation allows.
 Array<Tensor> Together(const Array<Tensor>& tensors, DLDevice device) {
   const size_t most = GetDevice(device.device_id).max_alloc_bytes;
   Array<Tensor> copies;

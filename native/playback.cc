@@ -35,7 +35,7 @@ std::unique_ptr<Playback> Launched(Device& device, cl_command_queue, const Launc
 struct Way {
   const char* name;
   const char* extension;  // empty: every driver has it
-  const char* slower_on;  // a platform that has it, and takes longer than for launches one by one
+  const char* slower_on;  // a platform that has it, but is slower with it than with launches one by one
   std::unique_ptr<Playback> (*make)(Device&, cl_command_queue, const Launches&);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways in which a driver makes recorded launches again.
+// The ways in which a driver replays recorded launches.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace smartmem::opencl {
 
-// Of a launch.
+// The sizes of a launch, in work items.
 struct Sizes {
   cl_uint dimensions = 1;
   size_t global[3] = {1, 1, 1};
@@ -27,26 +27,27 @@ struct RecordedLaunch {
 class Playback {
  public:
   virtual ~Playback() = default;
-  // Hands all launches over, in their order; throws what the driver refuses.
+  // Enqueues all launches, in their order; throws if the driver refuses one.
   virtual void Play(cl_command_queue queue) = 0;
 };
 
-// Launches for a queue, which has to be the one they are played on, by the first way that the driver has:
+// Returns a playback of launches for a queue, which must be the one that they are played on, by the first way that the
+// driver has:
 //
-//   command-buffer     cl_khr_command_buffer: one call of the driver for all
-//   recordable-queue   cl_qcom_recordable_queues: one call for as many as a recording holds
-//   launches           one call for each
+//   command-buffer     cl_khr_command_buffer: one call of the driver for all launches
+//   recordable-queue   cl_qcom_recordable_queues: one call for as many launches as a recording holds
+//   launches           one call for each launch
 //
-// PoCL's command buffers are passed over: it takes their launches one by one, and longer for each (docs/opencl.md).
-// SMARTMEM_OPENCL_REPLAY names the one to be used, and the last takes its place where the driver does not have it. Launches
-// must outlive what is returned.
+// PoCL's command buffers are not used: PoCL runs their launches one by one, and takes longer for each (docs/opencl.md).
+// SMARTMEM_OPENCL_REPLAY names the way to use; if the driver does not have it, the last one is used. The launches must
+// outlive the playback.
 std::unique_ptr<Playback> PlaybackOf(Device& device, cl_command_queue queue,
                                      const std::vector<RecordedLaunch>& launches);
 
-// The name of the way that a device is meant to have.
+// The name of the way that PlaybackOf tries first on a device.
 std::string WayOf(const Device& device);
 
-// Those that not every driver has; null if it refuses.
+// The two ways that not every driver has; null if the driver refuses.
 std::unique_ptr<Playback> CommandBuffer(Device& device, cl_command_queue queue,
                                         const std::vector<RecordedLaunch>& launches);
 std::unique_ptr<Playback> RecordableQueue(Device& device, cl_command_queue queue,

@@ -18,8 +18,8 @@ namespace {
 constexpr std::string_view kMark = "// Function: ";
 constexpr std::string_view kKernel = "__kernel void ";
 
-// TVM declares every kernel of a module before each one. Those of the others are left out:
-// 90 kernels would be 8100 lines, and a kernel would be another one in every module.
+// Removes the declarations of other kernels: TVM declares every kernel of a module before each one. 90 kernels
+// would have 8100 such lines, and the source of a kernel, the key of the cache, would differ between modules.
 std::string WithoutOthers(std::string_view code, std::string_view name,
                           const std::unordered_set<std::string_view>& names) {
   std::string kept;
@@ -36,7 +36,7 @@ std::string WithoutOthers(std::string_view code, std::string_view name,
   return kept;
 }
 
-// What went wrong with one kernel, while others are still being built.
+// The error of one kernel, kept while others are still being built.
 using Failure = std::optional<std::string>;
 
 std::string FailureText(const Device& device, const KernelSource& kernel, cl_program program, cl_int code,
@@ -69,7 +69,7 @@ Program FromSource(Device& device, const KernelSource& kernel, const std::string
   return program;
 }
 
-// Empty if there is no binary, or if the driver no longer takes it.
+// Returns an empty program if there is no binary, or if the driver no longer accepts it.
 Program FromCache(Device& device, const ProgramCache& cache, const KernelSource& kernel, const std::string& options) {
   const std::string binary = cache.Load(kernel.code);
   if (binary.empty()) return Program();
@@ -133,7 +133,7 @@ class ModuleBuild {
   }
 
  private:
-  // Whether workers have put programs into the cache.
+  // Compiles in workers; returns whether they have put programs into the cache.
   bool CompileElsewhere() {
     std::vector<const KernelSource*> kernels;
     for (size_t i = 0; i < kernels_.size(); ++i) {
@@ -147,8 +147,8 @@ class ModuleBuild {
     ForEach(kernels_.size(), Jobs(), [&](size_t i) {
       if (built_[i].program) return;
       built_[i].program = FromSource(device_, kernels_[i], options_, &failures[i]);
-      // A binary from before the first launch would save the lesser part, and asking PoCL for
-      // it takes longer than the launch.
+      // PoCL does most of its compiling at the first launch: a binary from before would save little,
+      // and getting it takes longer than the launch.
       if (!failures[i] && cache_.enabled() && !CompilesAtLaunch(device_)) {
         cache_.Store(kernels_[i].code, BinaryOf(built_[i].program.get()));
       }

@@ -12,12 +12,12 @@
 namespace smartmem::opencl {
 namespace {
 
-// Another layout of the file, or another meaning of the key, is another number.
+// The number must change with the layout of the file and with the meaning of the key.
 constexpr char kFormat[] = "smartmem OpenCL program 1\n";
 
 __extension__ typedef unsigned __int128 Hash;
 
-// FNV-1a: names files and finds damage; nobody here is to be kept from forging.
+// FNV-1a: it names files and detects damage, but does not protect against forged files.
 Hash HashOf(const std::string& bytes) {
   constexpr Hash prime = (static_cast<Hash>(1) << 88) + 0x13b;
   Hash hash = (static_cast<Hash>(0x6c62272e07bb0142) << 64) + 0x62b821756295c58d;
@@ -31,10 +31,10 @@ std::string Hex(Hash hash) {
   return text;
 }
 
-// What stands before the key and the binary in a file.
+// The header of a file, before the key and the binary.
 struct Header {
   char format[sizeof(kFormat)];
-  char sum[32];  // of the binary
+  char sum[32];  // hash of the binary
   uint64_t key_bytes;
   uint64_t binary_bytes;
 };
@@ -49,7 +49,7 @@ Header HeaderOf(const std::string& key, const std::string& binary) {
   return header;
 }
 
-// The binary in a file; empty unless the file is whole and about this key.
+// Returns the binary in a file; empty unless the file is complete and has this key.
 std::string ReadEntry(const std::string& path, const std::string& key) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
@@ -95,7 +95,7 @@ std::string Fingerprint(const Device& device) {
 
 ProgramCache::ProgramCache(const Device& device, const std::string& options)
     : folder_(CacheFolder()), about_(Fingerprint(device) + options + "\n") {
-  if (enabled()) CacheMegabytes();  // a wrong number is an error here, and not in a worker that nobody hears
+  if (enabled()) CacheMegabytes();  // throws for a wrong number here: a worker could not report it
 }
 
 std::string ProgramCache::FileOf(const std::string& key) const {

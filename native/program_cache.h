@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled programs on disk, so that no process compiles what another has compiled.
+// Compiled programs on disk, so that no process compiles a program that another has compiled.
 //
-// One file per program and device. A cache is a convenience: whatever goes wrong with it is a
-// miss, at most with one warning per process, and never an error.
+// There is one file per program and device. A failure of the cache is a miss, with at most one warning
+// per process, and never an error.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace smartmem::opencl {
 
-// SMARTMEM_OPENCL_CACHE, else the user's cache folder; empty if there is to be no cache.
+// The folder of SMARTMEM_OPENCL_CACHE, else the user's cache folder; empty if the cache is off.
 std::string CacheFolder();
 
-// All that tells whether two devices run the same binaries.
+// A text that is equal for devices that run the same binaries.
 std::string Fingerprint(const Device& device);
 
 class ProgramCache {
@@ -24,10 +24,10 @@ class ProgramCache {
   bool enabled() const { return !folder_.empty(); }
   const std::string& folder() const { return folder_; }
 
-  // The binary that was stored for this source, or an empty string.
+  // Returns the binary that was stored for this source, or an empty string.
   std::string Load(const std::string& code) const;
   void Store(const std::string& code, const std::string& binary) const;
-  // Of a binary that the driver refused.
+  // Deletes the entry of a binary that the driver refused.
   void Forget(const std::string& code) const;
 
  private:
@@ -35,7 +35,7 @@ class ProgramCache {
   std::string FileOf(const std::string& key) const;
 
   std::string folder_;
-  std::string about_;  // the key's part that is not the source
+  std::string about_;  // the part of the key before the source: device and options
 };
 
 }  // namespace smartmem::opencl

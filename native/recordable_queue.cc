@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches in recordings (cl_qcom_recordable_queues, drivers of Adreno): a queue of a kind of its own notes what is
-// enqueued in it, and any other queue is told to run that.
+// Launches in recordings (cl_qcom_recordable_queues, drivers of Adreno): a recordable queue records the launches that
+// are enqueued in it, and any other queue can run the recording.
 #include <algorithm>
 
 #include "playback.h"
@@ -17,7 +17,7 @@ struct Functions {
   cl_recording_qcom (*create)(cl_command_queue, cl_int*);
   cl_int (*end)(cl_recording_qcom);
   cl_int (*release)(cl_recording_qcom);
-  // Arguments, offsets, global and local sizes to be changed, and how many of each.
+  // The pairs of count and pointer are changes of arguments, offsets, global and local sizes.
   cl_int (*enqueue)(cl_command_queue, cl_recording_qcom, size_t, const void*, size_t, const void*, size_t, const void*,
                     size_t, const void*, cl_uint, const cl_event*, cl_event*);
 
@@ -38,7 +38,7 @@ class Recorded final : public Playback {
   Recorded(const Recorded&) = delete;
   Recorded& operator=(const Recorded&) = delete;
 
-  // Whether the driver took all of it.
+  // Records the launches; returns whether the driver accepted all of them.
   bool Record(const std::vector<RecordedLaunch>& launches) {
     cl_uint most = 0;
     cl_int code = Cl().clGetDeviceInfo(device_.id, kMost, sizeof(most), &most, nullptr);
@@ -67,7 +67,7 @@ class Recorded final : public Playback {
       code = Cl().clEnqueueNDRangeKernel(queue_.get(), each->kernel.get(), each->sizes.dimensions, nullptr,
                                          each->sizes.global, each->sizes.local, 0, nullptr, nullptr);
     }
-    const cl_int ended = functions_.end(recording);  // also of what failed: the queue is free for the next one then
+    const cl_int ended = functions_.end(recording);  // also after a failure: it frees the queue
     return code == CL_SUCCESS ? ended : code;
   }
 

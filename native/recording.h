@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of a run of kernels, noted while they are made, to be made again by themselves.
+// A recording of the launches of a sequence of kernels, which can be replayed without the virtual machine.
 #pragma once
 
 #include <tvm/ffi/object.h>
@@ -16,18 +16,18 @@
 
 namespace smartmem::opencl {
 
-// One launch as it was made, with all that is needed to make it again.
+// One launch, with everything that a replay needs.
 struct NotedLaunch {
   tvm::ffi::ObjectPtr<ClModule> module;  // keeps the kernel
   const DeviceKernel* kernel = nullptr;
   std::string name;
-  std::vector<Argument> arguments;  // TVM's, and behind them where the tensors begin in their buffers
+  std::vector<Argument> arguments;  // TVM's, and then the offsets of the tensors in their buffers
   Sizes sizes;
 };
 
 class Recording {
  public:
-  // The one that launches of this thread are noted in; null almost always.
+  // The recording that this thread's launches are added to; null unless one is being made.
   static Recording* Current();
 
   // Makes a recording this thread's current one for as long as it lives.
@@ -40,20 +40,20 @@ class Recording {
   };
 
   void Add(NotedLaunch launch);
-  // Something that is no launch was done, and would not be done again.
+  // Marks the recording as incomplete: something other than a launch was done, which a replay would miss.
   void Spoil() { whole_ = false; }
   bool whole() const { return whole_; }
 
-  // To be called when all is noted, and before the first launch.
+  // Makes the kernel objects; to be called after the last Add and before the first Launch.
   void Finish(Device& device);
   void Launch(Stream& stream);
 
  private:
   std::vector<NotedLaunch> noted_;
-  std::map<cl_mem, BufferObject> objects_;  // of all launches, kept alive: OpenCL does not
+  std::map<cl_mem, BufferObject> objects_;  // of all launches: OpenCL does not keep them alive
   std::vector<RecordedLaunch> launches_;
   std::unique_ptr<Playback> playback_;
-  cl_command_queue queue_ = nullptr;  // that of the playback
+  cl_command_queue queue_ = nullptr;  // the queue of the playback
   bool whole_ = true;
 };
 

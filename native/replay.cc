@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of kernels whose tensors stay where they are (transform/memory/capture_graphs.py): the virtual machine makes their launches
-// twice, and from then on they are made without it. What vm.builtin.cuda_graph.* of TVM's are for CUDA.
+// Replay of sequences of kernels whose tensors have fixed places (transform/memory/capture_graphs.py): the virtual
+// machine runs them twice, and from then on their launches are replayed without it, as TVM's vm.builtin.cuda_graph.* do
+// for CUDA.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/tensor.h>
@@ -23,14 +24,14 @@ using tvm::ffi::Array;
 using tvm::ffi::ObjectRef;
 using tvm::runtime::vm::VirtualMachine;
 
-// What an entry of a function was called with, what it returned, and its launches.
+// The arguments of a captured function, its result, and its recorded launches.
 struct Run {
-  Array<Any> arguments;  // kept, so that no other tensor gets the place of one of them
+  Array<Any> arguments;  // kept alive, so that no other tensor gets the address of one of them
   Any result;
   std::unique_ptr<Recording> recording;
 };
 
-// Whether this thread replays. Not where somebody looks at each launch, which the virtual machine has to make then.
+// Whether this thread replays. A profiler of single launches switches it off: then the virtual machine makes them.
 thread_local bool replays = true;
 
 bool Same(const Array<Any>& one, const Array<Any>& other) {
@@ -43,7 +44,7 @@ bool Same(const Array<Any>& one, const Array<Any>& other) {
   return true;
 }
 
-// Of one virtual machine, which runs on one thread at a time.
+// The state of one virtual machine, which runs on one thread at a time.
 class ReplayNode : public tvm::runtime::vm::VMExtensionNode {
  public:
   Any Allocated(VirtualMachine* machine, const ObjectRef& function, int64_t entry) {

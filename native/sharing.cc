@@ -12,7 +12,7 @@
 namespace smartmem::opencl {
 namespace {
 
-// For each parameter the one whose pointer it takes (signature.h); empty where no two take the same.
+// For each parameter the one whose pointer it takes (signature.h); empty if no two parameters share one.
 using Owners = std::vector<size_t>;
 using Variant = std::pair<const DeviceKernel*, Owners>;
 
@@ -43,7 +43,7 @@ KernelSource SourceOf(const NotedLaunch& launch, const Owners& owners) {
   return source;
 }
 
-// Programs of all launches that have tensors in one buffer.
+// Builds the programs of all launches that have several tensors in one buffer.
 std::map<Variant, Program> Programs(Device& device, const std::vector<NotedLaunch>& noted) {
   std::map<Variant, Program> programs;
   std::vector<KernelSource> sources;
@@ -83,7 +83,7 @@ std::vector<RecordedLaunch> WithOwnKernels(Device& device, const std::vector<Not
   try {
     if (Shares(device)) programs = Programs(device, noted);
   } catch (const tvm::ffi::Error&) {
-    programs.clear();  // the kernels as they are do the same
+    programs.clear();  // the unchanged kernels compute the same
   }
   std::vector<RecordedLaunch> launches;
   for (const NotedLaunch& each : noted) {

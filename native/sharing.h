@@ -8,12 +8,13 @@
 
 namespace smartmem::opencl {
 
-// The launches with kernel objects of their own. Tensors of one buffer, an arena or the weights, are one argument of such a
-// kernel: a driver takes up each memory object that a launch is given. Which tensors lie in one buffer is known here and not
-// when a module is built, so the kernels are built once more, by the same rules (program.h): in parallel, and never twice.
+// Returns the launches with kernel objects of their own. Tensors of one buffer, an arena or the weights, are one
+// argument of these kernels, since a driver takes time for each memory object of a launch. Which tensors share a buffer
+// is known only now, not when a module is built, so the kernels are built once more, as in program.h: in parallel, and
+// never twice.
 //
-// Not where a driver compiles a kernel for as long as thousands of launches take (CompilesAtLaunch);
-// SMARTMEM_OPENCL_SHARED_ARGUMENTS=1 or 0 says otherwise.
+// Arguments are not shared if the driver compiles a kernel for as long as thousands of launches take
+// (CompilesAtLaunch); SMARTMEM_OPENCL_SHARED_ARGUMENTS=1 or 0 overrides this.
 std::vector<RecordedLaunch> WithOwnKernels(Device& device, const std::vector<NotedLaunch>& noted);
 
 }  // namespace smartmem::opencl

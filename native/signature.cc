@@ -11,14 +11,14 @@ namespace {
 
 constexpr const char* kKernel = "__kernel ";
 
-// From the first sign of a parameter list to the parenthesis that closes it.
+// From the first character of a parameter list to its closing parenthesis.
 struct Range {
   size_t begin, end;
 };
 
 bool IsName(char sign) { return std::isalnum(static_cast<unsigned char>(sign)) != 0 || sign == '_'; }
 
-// Where the prototype and the definition of a kernel have their parameters.
+// Returns the parameter lists of the prototype and of the definition of a kernel.
 std::vector<Range> Lists(const std::string& name, const std::string& code) {
   std::vector<Range> found;
   for (size_t at = code.find(kKernel); at != code.npos; at = code.find(kKernel, at + 1)) {
@@ -37,7 +37,7 @@ Role RoleOf(const std::string& parameter) {
   return global ? Role::kBuffer : Role::kNumber;
 }
 
-// Parameters without blanks at their ends, the last words of which are their names.
+// Splits a list into parameters without blanks around them; the last word of each is its name.
 std::vector<std::string> Split(const std::string& list) {
   std::vector<std::string> parameters;
   std::stringstream stream(list);
@@ -53,22 +53,21 @@ std::string NameOf(const std::string& parameter) {
   return std::string(sign.base(), parameter.end());
 }
 
-// A tail for names that is nowhere in the source.
+// Returns a suffix for names that does not occur in the source.
 std::string Unused(std::string tail, const std::string& code) {
   while (code.find(tail) != code.npos) tail += "_";
   return tail;
 }
 
-// The parameters with buffers under another name, their numbers behind them, and the pointers to where tensors begin.
+// The new parameter list, with buffers renamed and offsets appended, and the declarations of the tensors' pointers.
 struct Changed {
   std::string list, pointers;
 };
 
 bool IsConstant(const std::string& parameter) { return parameter.find("const ") < parameter.find('*'); }
 
-// The pointer of a buffer that several parameters share: of no type, read only if all of them are. It is another object
-// than those of the other parameters, so that none of these points to the same; among its own tensors nothing is promised
-// but what the pointers say that are made of it.
+// The pointer of a buffer that several parameters share: untyped, const only if all of them are. It is restrict, since
+// no other parameter aliases the buffer; aliasing among its own tensors depends only on the pointers derived from it.
 std::string Shared(const std::vector<std::string>& parameters, const std::vector<size_t>& owners, size_t owner) {
   bool constant = true;
   for (size_t i = owner; i < parameters.size(); ++i) constant &= owners[i] != owner || IsConstant(parameters[i]);
@@ -90,7 +89,7 @@ Changed WithBegins(const std::vector<std::string>& parameters, const std::vector
     if (!buffer) continue;
     numbers += ", ulong " + name + begin;
     const std::string from = NameOf(parameters[owners.empty() ? i : owners[i]]) + whole;
-    // Pointers to tensors stay restricted where they were: the ranges of tensors lie apart, also in one buffer.
+    // Pointers to tensors keep their restrict: the ranges of tensors in one buffer do not overlap.
     changed.pointers += " " + each + " = (" + type + ")((__global " + (IsConstant(each) ? "const " : "") + "uchar*)" +
                         from + " + " + name + begin + ");";
   }

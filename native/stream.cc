@@ -18,11 +18,11 @@ Queue NewQueue(Device& device, cl_ulong properties) {
   return queue;
 }
 
-// Never destroyed, see library.cc.
+// The streams are never destroyed, see library.cc.
 Stream& DefaultStream(int device_index) {
   static auto* streams = new std::map<int, std::unique_ptr<Stream>>();
   static std::mutex mutex;
-  // A thread launches thousands of kernels on the same device.
+  // A thread launches thousands of kernels on the same device, so it keeps its last stream without the lock.
   thread_local Stream* last = nullptr;
   thread_local int last_index = -1;
   if (last_index == device_index) return *last;

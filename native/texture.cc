@@ -13,8 +13,8 @@ constexpr int kChannels = 4;
 
 struct Scope {
   const char* name;
-  // The dimension of the image's height; those before it are its depth, those after it, but for
-  // the texel, its width. Negative: counted from the end.
+  // The dimension that is the image's height; those before it are its depth, those after it, without
+  // the texel, its width. A negative number counts from the end.
   int height_axis;
 };
 constexpr Scope kScopes[] = {{"global.texture", -3}, {"global.texture-weight", 0}, {"global.texture-nhwc", 1}};
@@ -71,7 +71,7 @@ size_t ImageShape::RowBytes(const Device& device) const {
 
 bool IsTextureScope(const std::string& scope) {
   if (scope.empty() || scope == "global") return false;
-  HeightAxis(scope, 0);  // throws for a scope that there is not
+  HeightAxis(scope, 0);  // throws for an unknown scope
   return true;
 }
 

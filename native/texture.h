@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tensor lies in an image2d_array of four-channel texels (TVM's texture scopes).
+// The layout of a tensor in an image2d_array of four-channel texels (TVM's texture scopes).
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -10,23 +10,23 @@
 
 namespace smartmem::opencl {
 
-// In texels; one texel is the tensor's innermost dimension of 4.
+// The shape of an image in texels; one texel is the tensor's innermost dimension of 4.
 struct ImageShape {
   size_t width = 1, height = 1, depth = 1;
   cl_uint channel_type = 0;  // CL_FLOAT, ...
   size_t texel_bytes = 0;
 
   bool operator==(const ImageShape&) const = default;
-  // Of the elements without padding, in the tensor's own order.
+  // Bytes of the elements without padding, in the tensor's own order.
   size_t bytes() const { return width * height * depth * texel_bytes; }
-  // Of a row in a buffer under the image on `device`, padded to its pitch.
+  // Bytes of a row of an image over a buffer on `device`, padded to its pitch.
   size_t RowBytes(const Device& device) const;
 };
 
-// Whether a memory scope means an image; "global" and "" mean a buffer. Throws for others.
+// Whether a memory scope is an image's; "global" and "" are a buffer's. Throws for other scopes.
 bool IsTextureScope(const std::string& scope);
 
-// The image of a tensor. The scope says which dimensions make a row:
+// Returns the shape of a tensor's image. The scope chooses the dimensions of a row:
 //   global.texture         [depth..., height, width, 4]
 //   global.texture-weight  [height, width..., 4]
 //   global.texture-nhwc    [depth, height, width..., 4]

@@ -17,7 +17,7 @@ class ClTimerNode : public tvm::runtime::TimerNode {
     try {
       EndProfiling();
     } catch (const tvm::ffi::Error&) {
-      // The device was lost while it was timed: whoever used it next was told.
+      // The device was lost while it was timed: its next use reports that.
     }
   }
 

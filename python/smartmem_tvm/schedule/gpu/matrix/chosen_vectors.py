@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors of what is chosen between: joined tensors, padding that is computed with.
+"""Vectorise selects: concatenated tensors, padding with arithmetic on it.
 
     v[0:8] = f(if k < 64 then a[k + 0:8] else b[k + 0:8])
     ->
     if k < 64: chosen[0:8] = a[k + 0:8]  else: chosen[0:8] = b[k + 0:8];   v[0:8] = f(chosen[0:8])
 
-A condition that is the same for all of a vector is asked once, and what follows is a vector in memory, or is not, for
-each of the tensors by itself.
+A condition that is the same for a whole vector is evaluated once, and each of the tensors is then loaded as a vector if
+its elements are contiguous.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _COMPARISONS = (*_ORDERS, tirx.EQ, tirx.NE)
 
 
 def chosen_run(operand: Operand, along_depth: bool, most: int) -> int:
-    """Elements of an operand along its depth, or its lanes, that one condition holds for and most of which are vectors.
+    """Return the longest vector along an operand's depth, or lanes, in which no condition changes.
 
-    1 where nothing is chosen, a condition changes within every vector, or most of what is read lies apart in memory.
+    1 if there is no select, if a condition changes within every vector, or if most elements are not contiguous.
     """
     value, extent, outer = operand.along(along_depth)
     return longest_run(extent, most, lambda run: _goes_in_runs(value, extent // run, run, outer))
@@ -66,7 +66,7 @@ def _holds_for_all(walk: Walk, condition, within, run: int) -> bool:
 
 
 def fill(scope: Scope, target, first, lane: tirx.Var, value, width: int) -> tirx.Stmt:
-    """``target[first + lane] = value`` for each `lane` of a vector, with what is chosen between chosen once.
+    """Return ``target[first + lane] = value`` for each `lane` of a vector, with each select evaluated once.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def fill(scope: Scope, target, first, lane: tirx.Var, value, width: int) -> tirx
 
 
 def _choices(value) -> list[ir.Call]:
-    """The outermost choices in a value, none of those in an index."""
+    """Return the outermost selects in a value, without those in an index."""
     hidden = {}
 
     def hide(load):
@@ -108,7 +108,7 @@ def _choices(value) -> list[ir.Call]:
 
 
 def _without(value, choice: ir.Call, instead):
-    """The value with something in the place of a choice."""
+    """Return the value with a select replaced by `instead`."""
 
     def rewrite(call: ir.Call):
         return instead if is_if_then_else(call) and tvm_ffi.structural_equal(call, choice) else call

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a product multiplies, as matrix instructions take it: halves, bfloat16 or tf32.
+"""The factors of a product in the types of matrix instructions: float16, bfloat16 or tf32.
 
-    halves     float(x[i, k]) * float(w[k, j]), or float(x[i, k] * w[k, j]), of tensors of halves
-    bfloat16   float(x[i, k]) * float(w[k, j]), of tensors of bfloat16
-    rounded    any product of floats in a kernel whose factors may be rounded (``smartmem.factors``)
+    float16    float(x[i, k]) * float(w[k, j]), or float(x[i, k] * w[k, j]), of float16 tensors
+    bfloat16   float(x[i, k]) * float(w[k, j]), of bfloat16 tensors
+    rounded    any float32 product in a kernel whose factors may be rounded (``smartmem.factors``)
 
-A product of two halves, or of two bfloat16, is a float32 without rounding: that it is computed by an instruction, and
-summed up in float32, changes no term. Where floats are multiplied, only the kernel's attribute allows to round them.
+The product of two float16, or of two bfloat16, numbers is exact in float32: an instruction that multiplies them and
+adds the products in float32 changes no term. Float32 factors are rounded only if the kernel's attribute allows it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .instructions import ELEMENTS, SHORT, Element
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Both operands of a product, in the type that is multiplied.
+    """Both operands of a product, in the type of the multiplication.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Factors:
 
 
 def factors_of(product: MatmulProduct, rounds_to: str = "") -> Factors | None:
-    """The factors of a product, or None: they are float32, or of two types, and may not be rounded.
+    """Return the factors of a product; None if they are float32, or of two types, and may not be rounded.
 
     Parameters
     ----------

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PTX instructions that a matrix product is made of, as statements, and what part of a matrix each lane holds.
+"""The PTX instructions of a matrix product as statements, and the fragment of a matrix that each lane holds.
 
 ``mma.sync`` multiplies 16 rows by 8 columns over 32 bytes of terms: 16 numbers of two bytes, 8 of four. The fragments
 of its 32 lanes, with ``g = lane // 4`` and ``t = lane % 4`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
 
-    left   four registers of two halves   rows g, g + 8; terms 2t, 2t + 1, and these + 8
-    right  two registers of two halves    terms 2t, 2t + 1, and these + 8; column g
-    sums   four floats                    rows g, g + 8; columns 2t, 2t + 1
+    left   four registers of two float16   rows g, g + 8; terms 2t, 2t + 1, and these + 8
+    right  two registers of two float16    terms 2t, 2t + 1, and these + 8; column g
+    sums   four float32                    rows g, g + 8; columns 2t, 2t + 1
 
-In numbers of four bytes (m16n8k8) a register is one number, of term t, and of t + 4: the same bytes.
+With numbers of four bytes (m16n8k8) a register holds one number, of term t, or of t + 4: the same bytes.
 
-``ldmatrix`` brings fragments from shared memory: each lane names one row of 16 bytes. It moves pairs of halves, and a
-pair may be one number of four bytes, unless it is to be transposed.
+``ldmatrix`` loads fragments from shared memory: each lane passes the address of one row of 16 bytes. It moves pairs of
+two-byte numbers; a pair may be one number of four bytes, unless the load transposes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class Element:
     Attributes
     ----------
     name : str
-        What the instructions call it.
+        Its name in instructions.
     dtype : str
-        How it lies in memory.
+        Its type in memory.
     bytes : int
+        Bytes of a number in memory.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Element:
 
     @property
     def row(self) -> int:
-        """Numbers that ldmatrix reads in one go, and that the widest copy moves."""
+        """Numbers in 16 bytes: a row of ldmatrix, and the widest copy."""
         return _ROW_BYTES // self.bytes
 
     @property
@@ -58,76 +59,76 @@ class Element:
 
     @property
     def turns(self) -> bool:
-        """Whether instructions take what lies with rows, or columns, next to each other in shared memory."""
+        """Whether instructions accept operands whose rows, or columns, are innermost in shared memory (transposed)."""
         return self.bytes == 2
 
     @property
     def rounded(self) -> bool:
-        """Whether memory holds more digits than instructions read."""
+        """Whether memory holds more digits than instructions read: registers are then rounded first."""
         return self.name == "tf32"
 
 
 HALF = Element("f16", "float16", 2)
-SHORT = {"float16": HALF, "bfloat16": Element("bf16", "bfloat16", 2)}  # 16 bits, in memory as instructions take them
+SHORT = {"float16": HALF, "bfloat16": Element("bf16", "bfloat16", 2)}  # same in memory
 ELEMENTS = {**SHORT, "tf32": Element("tf32", "float32", 4)}
 
 
 def multiply(sums, left, right, element: Element) -> tirx.Stmt:
-    """``sums += left @ right``; each a list of a lane's registers."""
+    """Return ``sums += left @ right``; each a list of a lane's registers."""
     kind = element.name
     return _do(f"mma.sync.aligned.m16n8k{element.terms}.row.col.f32.{kind}.{kind}.f32", *sums, *left, *right, *sums)
 
 
 def load_word(word, place) -> tirx.Stmt:
-    """One register from shared memory."""
+    """Load one register from shared memory."""
     return _do("ld.shared.b32", word, place)
 
 
 def round_word(word) -> tirx.Stmt:
-    """A register with a float becomes one with the nearest number of tf32; instructions would cut its digits off."""
+    """Round a register from float32 to the nearest tf32 number; instructions would truncate it."""
     return _do("cvt.rna.tf32.f32", word, tirx.reinterpret("float32", word))
 
 
 def load_fragments(words, place, transposed: bool) -> tirx.Stmt:
-    """Two or four registers from the row of shared memory whose address is `place`, one of each lane."""
+    """Load two or four registers from rows of shared memory; `place` is the address of this lane's row."""
     across = ".trans" if transposed else ""
     return _do(f"ldmatrix.sync.aligned.m8n8.x{len(words)}{across}.shared.b16", *words, place)
 
 
 def pack(word, low, high, element: Element) -> tirx.Stmt:
-    """Two floats as two numbers of 16 bits of a register."""
+    """Pack two float32 numbers into a register as two numbers of 16 bits."""
     return _do(f"cvt.rn.{element.name}x2.f32", word, high, low)
 
 
 def largest(value):
-    """The largest number of four neighbouring lanes: those that hold a row of sums."""
+    """Return the maximum over four neighbouring lanes: those that hold a row of sums."""
     return cuda_warp_reduce(value, "max", 4)
 
 
 def added(value):
-    """The sum over the same lanes."""
+    """Return the sum over the same lanes."""
     return cuda_warp_reduce(value, "sum", 4)
 
 
 def copy(to, source, size: int, there) -> tirx.Stmt:
-    """Start to copy `size` bytes (4, 8, 16) from global to shared memory; zeros unless `there`."""
-    kind = "cg" if size == 16 else "ca"  # the widest copies go past the first cache
+    """Start an asynchronous copy of `size` bytes (4, 8, 16) from global to shared memory; zeros unless `there`."""
+    kind = "cg" if size == 16 else "ca"  # the widest copies bypass the L1 cache
     length = () if there is None else (tirx.Select(there, tirx.const(size, "uint32"), tirx.const(0, "uint32")),)
     return _do(f"cp.async.{kind}.shared.global", to, source, tirx.const(size, "int32"), *length)
 
 
 def commit() -> tirx.Stmt:
-    """What was started so far is one group of copies."""
+    """Commit the copies started so far as one group."""
     return _do("cp.async.commit_group")
 
 
 def wait(pending: int) -> tirx.Stmt:
-    """Wait until no more than `pending` groups of copies are on their way."""
+    """Wait until at most `pending` groups of copies are unfinished."""
     return _do("cp.async.wait_group", tirx.const(pending, "int32"))
 
 
 def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, bool], add: bool = True) -> tirx.Stmt:
-    """``sums += left @ right`` by the four warps of a group, 64 rows; begun, not finished.
+    """Start ``sums += left @ right`` on a warp group (four warps, 64 rows), asynchronously.
 
     Parameters
     ----------
@@ -138,9 +139,9 @@ def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, 
     right : expression
         Descriptor of the other operand.
     transposed : (bool, bool)
-        Whether rows and columns, not terms, lie next to each other there; only an element that `turns` may.
+        Whether rows and columns, not terms, are innermost in shared memory; only for an element that `turns`.
     add : bool
-        If not, ``sums = left @ right``.
+        If False, ``sums = left @ right``.
     """
     kind, columns, held = element.name, 2 * len(sums), isinstance(left, list)
     trans = [tirx.const(int(each), "int32") for each in transposed[held:]] if element.turns else []
@@ -150,14 +151,14 @@ def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, 
 
 
 def matrix(place, swizzle: int, leading: int, stride: int):
-    """The descriptor of a matrix in shared memory (PTX ISA, "Matrix descriptor format").
+    """Return the descriptor of a matrix in shared memory (PTX ISA, "Matrix descriptor format").
 
     Parameters
     ----------
     place : expression
         Address of its first element.
     swizzle : int
-        Bytes over which vectors are exchanged: 32, 64, 128.
+        Bytes of the swizzle pattern: 32, 64, 128.
     leading, stride : int
         Bytes from block to block of a row, and from eight rows to the next eight.
     """
@@ -169,47 +170,47 @@ def matrix(place, swizzle: int, leading: int, stride: int):
 
 
 def begin_group() -> tirx.Stmt:
-    """Registers are as the next products of a group of warps expect them."""
+    """Fence: make writes of registers visible to the next products of the warp group."""
     return _do("wgmma.fence.sync.aligned")
 
 
 def end_group() -> tirx.Stmt:
-    """The products begun so far belong together."""
+    """Commit the products started so far as one set."""
     return _do("wgmma.commit_group.sync.aligned")
 
 
 def wait_group(pending: int) -> tirx.Stmt:
-    """Wait until at most `pending` such sets of products are unfinished."""
+    """Wait until at most `pending` sets of products are unfinished."""
     return _do("wgmma.wait_group.sync.aligned", tirx.const(pending, "int32"))
 
 
 def publish() -> tirx.Stmt:
-    """What this thread has put into shared memory is seen by products of groups of warps after the next barrier."""
+    """Fence: make this thread's writes to shared memory visible to warp-group products after the next barrier."""
     return _do("fence.proxy.async.shared::cta")
 
 
 def barrier() -> tirx.Stmt:
-    """All threads of a group."""
+    """Synchronise the threads of a thread block."""
     return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared"))
 
 
 def write_pair(place, first, second) -> tirx.Stmt:
-    """Two floats into shared memory."""
+    """Store two float32 numbers to shared memory."""
     return _do("st.shared.v2.f32", place, first, second)
 
 
 def read_vector(numbers, place) -> tirx.Stmt:
-    """Two or four floats from shared memory."""
+    """Load two or four float32 numbers from shared memory."""
     return _do(f"ld.shared.v{len(numbers)}.f32", *numbers, place)
 
 
 def address(buffer, at):
-    """Where an element lies."""
+    """Return the address of an element."""
     return tirx.address_of(buffer[at if not isinstance(at, int) else index(at)])
 
 
 def whole(buffer) -> tirx.Stmt:
-    """Nothing, but TVM, which cuts a buffer off behind the last address that it sees, leaves it as it is."""
+    """Take the address of the last element, a no-op: TVM would shrink the buffer to the last address that it sees."""
     return tirx.Evaluate(address(buffer, int(buffer.shape[0]) - 1))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of short numbers on a GPU by its matrix instructions: tiles of warps over stages of shared memory.
+"""GEMM of 16-bit or tf32 factors on tensor cores (matrix instructions): warp tiles over stages of shared memory.
 
-    each group of warps (batch, row tile, column tile), in the order of `gpu_group_order`:
+    each thread block (batch, row tile, column tile), in the order of `group_order`:
       sums[i, j] = 0                                       fragments, float32
-      start the first stages                               global -> shared memory, on their way
+      start the first stages                               global -> shared memory, asynchronous copies
       for each tile of terms:
         wait for its stage; barrier
         start the stage that comes `stages - 1` later
@@ -14,9 +14,9 @@
         put sums                                           registers -> shared memory
         out[f(i, j)] = finish(sums of all slices)          vectors along the columns
 
-What is multiplied, `factors.factors_of` says: halves, bfloat16, or tf32, float32 numbers of which the instruction
-reads 19 bits. Folded layout operators are in the addresses that are copied from; arithmetic on an operand takes the way
-through registers. The epilogue is evaluated where results are stored, in float32: sums are, and it is rounded once.
+`factors.factors_of` chooses the type of the factors: float16, bfloat16, or tf32 (float32 numbers of which the
+instruction reads 19 bits). Folded layout operators become part of the source addresses of copies; an operand with
+arithmetic passes through registers. The epilogue is evaluated in float32 where results are stored, and rounded once.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from .staged_operand import StagedOperand, goes_by_itself, lies_along_depth
 from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits, price
 from .widened import widened
 
-LEAST = 8  # rows and columns: of fewer, most of what an instruction computes is thrown away
-_ADDING = 128  # threads of a group that adds parts
+LEAST = 8  # least rows and columns: with fewer, most results of an instruction are thrown away
+_ADDING = 128  # threads of a thread block that adds partial sums (split-K)
 
 
 class GpuMatrix(GpuRule):
@@ -62,16 +62,16 @@ class GpuMatrix(GpuRule):
         return is_cuda(target) and MatrixParams.of(target) is not None
 
     def params_of(self, target) -> MatrixParams:
-        """What is known of the target."""
+        """Return the parameters of the target."""
         return MatrixParams.of(target)
 
     def params_for(self, func: tirx.PrimFunc, target: Target) -> MatrixParams:
-        """The parameters for a kernel: its attribute ``smartmem.factors`` says to what factors may be rounded."""
+        """Return the parameters for a kernel: its attribute ``smartmem.factors`` names the type to round factors to."""
         params, given = super().params_for(func, target), (func.attrs or {}).get(FACTORS)
         return params if given is None else replace(params, rounds_to=str(given))
 
     def plan(self, kernel: Kernel, params: MatrixParams) -> _Emitter | None:
-        """How a folded kernel is tiled, or None if it is no product of short numbers, or no tile is worth it."""
+        """Return how a folded kernel is tiled; None if it is no product of 16-bit or tf32 factors, or no tile fits."""
         found = multiplied(kernel, params)
         if found is None:
             return None
@@ -95,12 +95,12 @@ class GpuMatrix(GpuRule):
 
 
 def multiplied(kernel: Kernel, params: MatrixParams, least: int = LEAST) -> tuple[FinishedInFloat, Factors] | None:
-    """The product in a folded kernel and its factors, None if matrix instructions do not take it.
+    """Return the product in a folded kernel and its factors; None if matrix instructions do not take it.
 
     Parameters
     ----------
     least : int
-        Rows and columns that it has at least.
+        Least rows and columns of the product.
     """
     product = product_of(kernel)
     if product is None:
@@ -116,7 +116,7 @@ def multiplied(kernel: Kernel, params: MatrixParams, least: int = LEAST) -> tupl
 
 
 class FinishedInFloat(MatmulProduct):
-    """A product whose epilogue is rounded to 16 bits where it is stored, and nowhere before."""
+    """A product whose epilogue is computed in float32 and rounded to 16 bits only where it is stored."""
 
     def result(self, value, batch, row, column) -> tirx.Stmt:
         """Store the finished result of a point."""
@@ -136,7 +136,7 @@ class _Emitter:
         self.sums = registers(tile.sums, "float32", "sums")
         self.down = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
         self.across = registers(self.fragment_columns * ptx.RIGHT, "uint32", "across")
-        # Each number has a register of its own: TVM's code generator reads what looks the same only once.
+        # Each number has a register of its own: TVM's code generator would merge loads of equal expressions.
         vectors = (
             self.fragment_rows * tile.slices * -(-tile.warps_down * ptx.ROWS * tile.columns // VECTOR // tile.threads)
         )
@@ -145,7 +145,8 @@ class _Emitter:
         self.each = FLOAT_BYTES // self.element.bytes  # elements of `memory` that a sum takes
         results = self.each * tile.result_rows * tile.result_pitch
         dtype, size = self.element.dtype, [index(max(stages, results))]
-        # Kernels of one program share a name of such memory only if they share its type.
+        # The type is part of the name: kernels of one program may share a name of dynamic shared memory only if they
+        # share its type.
         self.memory = tirx.decl_buffer(size, dtype, f"stages_{self.element.name}", scope="shared.dyn", layout=None)
         self.left.buffer = self.right.buffer = self.memory
         self.right.start_at = tile.stages * self.left.elements
@@ -220,10 +221,10 @@ class _Emitter:
         buffers += [each.held for each in (self.left, self.right) if not each.copied]
         return allocate(buffers, body)
 
-    # -- the inner product -------------------------------------------------------------------------------------------
+    # -- the micro-kernel --------------------------------------------------------------------------------------------
 
     def _position(self, number) -> tuple:
-        """(slice, first row, first column, lane) of a thread's warp."""
+        """Return (slice, row of warps, column of warps, lane) of a thread."""
         tile, simplify = self.tile, self.scope.analyzer.simplify
         warp, lane = tirx.floordiv(number, index(WARP)), tirx.floormod(number, index(WARP))
         row = tirx.floormod(warp, index(tile.warps_down))
@@ -270,7 +271,7 @@ class _Emitter:
     # -- results -----------------------------------------------------------------------------------------------------
 
     def _finish(self, place: list, number) -> tirx.Stmt:
-        """16 rows of each warp at a time."""
+        """Store the results, 16 rows of each warp at a time."""
         blocks = []
         for i in range(self.fragment_rows):
             again = ptx.barrier() if i else None
@@ -315,7 +316,7 @@ class _Emitter:
             done = block(*read, finish)
             return done if total % tile.threads == 0 else when(at < index(total), done)
 
-        # Written out here: in a loop TVM would make the registers of all rounds one again.
+        # Unrolled here: in a loop TVM would merge the registers of all rounds.
         return block(*(vector(index(c)) for c in range(rounds)))
 
     def _read(self, first, other: int, held, column) -> tirx.Stmt:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products by matrix instructions add their terms in the order in which memory has them."""
+"""Reorder the reduction of products on tensor cores (matrix instructions) to the order of memory."""
 
 from __future__ import annotations
 
@@ -36,27 +36,26 @@ class OrderTerms:
 
         y[b, h, w, o] += x[b, h + p, w + q, c] * k[o, p, q, c]         terms p, q, c
 
-    Both operands are then brought to shared memory 16 bytes at a time, by asynchronous copies; padding is zeros that
-    such a copy makes.
+    Asynchronous copies then bring both operands to shared memory 16 bytes at a time, and fill in the zeros of padding.
 
-    Refuses (leaves as they are) products of two tensors that are no constants, constants that are computed with or read
-    twice, or whose dimensions are no terms each, and tensors through which terms walk in no fixed steps.
+    The pass leaves unchanged: products of two tensors that are no constants; constants that are operands of arithmetic
+    or are read twice; constants without a dimension for each term; tensors in which a term has no fixed stride.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
-        """Run the pass."""
+        """Apply to every open kernel of `mod`."""
         return exchange_open(mod, in_memory_order)
 
 
 def in_memory_order(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
-    """A kernel with the terms of its product in the order of memory; None if it has none, or they are.
+    """Return a kernel with the terms of its product in the order of memory; None if it has no product, or needs none.
 
     Parameters
     ----------
     func : PrimFunc
-        Unscheduled.
+        An unscheduled kernel.
     positions : collection of int
-        Of the parameters that are constants.
+        Positions of the parameters that are constants.
     """
     found = multiplied_in(func, target)
     return _ordered(parse(func), found[0], positions) if found is not None else None
@@ -89,7 +88,7 @@ def _are_constant(side: list, constants: list) -> bool:
 
 
 def _order(tensor: ir.TensorLoad, terms: tuple, extents: Mapping) -> tuple:
-    """Terms by falling stride; as they are if they have none."""
+    """Return the terms by falling stride; unchanged if one has no fixed stride."""
     walk = Walk(extents)
     if any(walk.load_stride(tensor, term) is None for term in terms):
         return terms
@@ -97,7 +96,7 @@ def _order(tensor: ir.TensorLoad, terms: tuple, extents: Mapping) -> tuple:
 
 
 def _stored(weights: ir.TensorLoad, order: tuple) -> tuple[int, ...] | None:
-    """Dimensions of the weights with those of the terms last, in their order; None if a term has no dimension."""
+    """Return the dimensions of the weights with the terms' last, in their order; None if a term has no dimension."""
     at = [next((dim for dim, each in enumerate(weights.indices) if each.same_as(term)), None) for term in order]
     others = [dim for dim, each in enumerate(weights.indices) if dim not in at]
     alone = not {var for dim in others for var in variables(weights.indices[dim])} & set(order)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First convolutions, of few channels: matrix instructions read a copy of the image, its channels filled up to four."""
+"""Pack the image of a first convolution (few channels): tensor cores read a copy with its channels padded to four."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ..matmul.product import MatmulProduct
 from .products import multiplied_in
 from .tile import MatrixParams
 
-_CHANNELS = 4  # with halves 8 bytes of a pixel, which one asynchronous copy brings
-_GATHERED = 2  # numbers that a processor brings in a cycle where each has an address of its own: measured on an H100
+_CHANNELS = 4  # in float16, the 8 bytes of a pixel are one asynchronous copy
+_GATHERED = 2  # numbers per cycle that a processor gathers, each with an address of its own: measured on an H100
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.PackChannels")
@@ -41,8 +41,8 @@ class PackChannels:
         x'[b, h, w, c] = half(x[b, c, h, w]) if c < 3 else 0
         y[b, o, h, w] += x'[b, 2 * h + p, 2 * w + q, c] * k'[o, c, p, q]
 
-    Refuses (leaves as they are) images of more channels, those of which more than one number is brought at a time as
-    they are, weights that are no constants, and convolutions so small that one launch more takes longer.
+    The pass leaves unchanged: images of more channels; images that vector loads can read already; weights that are no
+    constants; convolutions so small that one more launch takes longer.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -53,7 +53,7 @@ class PackChannels:
 
 
 def pack_channels(graph: Graph, target: Target, params: MatrixParams) -> list[dict]:
-    """Rewrite `graph` in place; returns a decision for each convolution that reads a copy."""
+    """Rewrite `graph` in place, and return a decision for each convolution that reads a copy."""
     log, copies = [], {}
     for node in graph:
         image = _image(node, target, params) if _has_few_channels(node) else None
@@ -72,20 +72,20 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Image:
-    """What a convolution reads number by number.
+    """An image that a convolution gathers number by number.
 
     Attributes
     ----------
     kernel : Kernel
-        Of the convolution.
+        Kernel of the convolution.
     channels : sequence
-        Iterators of a channel: of the sum, and of what pads before it.
+        Iterators of a channel: of the sum, and of the stage that pads before it.
     image, weights : _Place
         Inputs of the kernel.
     padded : _Place or None
         The tensor between the stages.
     dtype : str
-        What is multiplied.
+        Type of the factors.
     """
 
     kernel: Kernel
@@ -120,7 +120,7 @@ def _is_worth(product: MatmulProduct, image, params: MatrixParams) -> bool:
 
 
 def _read_by(kernel: Kernel, node: Node, dtype: str) -> _Image | None:
-    """The image, if one stage reads it, at its channels, and the sum reads that at them."""
+    """Return the image if a single stage reads it, along its channels; None for any other kernel."""
     constants = [b for b, arg in zip(kernel.inputs, node.args, strict=True) if isinstance(arg, ir.Constant)]
     total = next(each for each in kernel.stages if each.reduction)
     first = kernel.stages[0]
@@ -181,14 +181,14 @@ def _pack(graph: Graph, node: Node, found: _Image, copies: dict) -> dict:
 
 
 def _filled(place: _Place) -> tuple:
-    """A tensor with more channels, and the order of its dimensions."""
+    """Return a tensor with padded channels, and the order of its dimensions."""
     shape = [_CHANNELS if dim == place.dim else size for dim, size in enumerate(shape_of(place.buffer))]
     made = tirx.decl_buffer(list(map(index, shape)), place.buffer.dtype, place.buffer.name)
     return made, list(range(len(shape)))
 
 
 def _copy(buffer, order: list[int], dtype: str) -> tuple[Kernel, object]:
-    """The kernel that makes the copy, and its result."""
+    """Return the kernel that makes the copy, and its result."""
     shape = shape_of(buffer)
     places = [fresh("p") for _ in order]
     extents = [*(shape[dim] for dim in order[:-1]), _CHANNELS]
@@ -202,7 +202,7 @@ def _copy(buffer, order: list[int], dtype: str) -> tuple[Kernel, object]:
 
 
 def _reading(kernel: Kernel, changed: dict, channels: Sequence) -> Kernel:
-    """The kernel with tensors in the places of others, the order of their dimensions, and more channels."""
+    """Return the kernel with tensors replaced by copies, in the new order of dimensions, and with padded channels."""
     for old, (new, order) in changed.items():
         kernel = stored_as(kernel, old, new, lambda indices, order=order: [indices[dim] for dim in order])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels are products that matrix instructions take, asked before anything is scheduled."""
+"""Find the kernels that tensor cores (matrix instructions) take, before they are scheduled."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .matrix import LEAST, GpuMatrix, multiplied
 
 
 def products_on(target: Target) -> Callable[[Node], bool]:
-    """Says of nodes of a graph whether matrix instructions of the target would take their kernels."""
-    # The layers of a network share kernels; and a node that is a product is one in whatever order its tensors are.
+    """Return a function that says whether matrix instructions of the target would take the kernel of a graph's node."""
+    # The layers of a network share kernels, and a change of layout does not change whether a node is a product: so the
+    # answer is stored by kernel and by node.
     kernels: WeakKeyDictionary[Kernel, bool] = WeakKeyDictionary()
     nodes: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
 
@@ -33,7 +34,7 @@ def products_on(target: Target) -> Callable[[Node], bool]:
 
 
 def multiplied_in(func: tirx.PrimFunc, target: Target, least: int = LEAST) -> tuple[MatmulProduct, Factors] | None:
-    """The product in an unscheduled kernel that matrix instructions take, and its factors; None if they do not.
+    """Return the product in an unscheduled kernel, and its factors; None if matrix instructions do not take it.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One operand of a matrix product on its way: global memory -> a stage of shared memory -> fragments in registers.
+"""The path of one operand of a matrix product: global memory -> a stage of shared memory -> fragments in registers.
 
-    start(step)    copies tile `step` into its stage; where something is computed on the way, or elements do not lie
-                   next to each other, into registers first, and put(step) stores them
-    fragments(k)   what one instruction multiplies
+    start(step)    copies tile `step` into its stage; an operand with arithmetic, or whose elements are not contiguous,
+                   goes into registers first, and put(step) stores these
+    fragments(k)   loads the operand of one instruction
 
-A stage is a row per lane if the operand's terms lie next to each other in memory, else a row per term. Rows are padded
-by one vector: the eight rows that `ldmatrix` reads at a time then lie in different banks. Lanes past the end are the
-last one again, and their results are not stored. Terms past the end are zeros.
+A stage has a row per lane if the operand's terms are innermost in memory, else a row per term. The vectors of a row are
+swizzled: the eight rows that `ldmatrix` reads at a time are then in different banks. Lanes past the end repeat the last
+one, and their results are not stored. Terms past the end are zeros.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..vectors import guarded
 from . import instructions as ptx
 from .chosen_vectors import chosen_run, fill
 
-_LEAST_BYTES = 4  # that an asynchronous copy moves
-_BANKS = 128  # bytes of shared memory that are written at once
+_LEAST_BYTES = 4  # least bytes of an asynchronous copy
+_BANKS = 128  # bytes of all banks of shared memory together, which one access covers
 
 
 def goes_by_itself(operand: Operand, element: ptx.Element) -> bool:
-    """Whether asynchronous copies bring an operand: it is read as it is, or zero, and 4 bytes at a time."""
+    """Whether asynchronous copies can bring an operand: a plain load, or padding, of 4 contiguous bytes or more."""
     least = _LEAST_BYTES // element.bytes
     return _is_read(operand) and any(operand.run(along_depth, least) == least for along_depth in (True, False))
 
@@ -40,19 +40,22 @@ def _is_read(operand: Operand) -> bool:
 
 
 def lies_along_depth(operand: Operand) -> bool:
-    """Whether a row in shared memory is a lane with its terms, as neighbours are in global memory."""
+    """Whether terms are innermost in global memory; a row in shared memory is then a lane with its terms."""
     return operand.closeness(True) >= operand.closeness(False)
 
 
 class StagedOperand:
-    """`size` lanes and `depth` terms of an operand, for each of `stages` steps, brought by `threads` threads.
+    """`size` lanes and `depth` terms of an operand, in each of `stages` stages, copied by `threads` threads.
 
     Parameters
     ----------
     element : Element
-        What the operand is made of.
-    buffer, start : buffer, int
-        Shared memory of the group, and where the stages begin in it.
+        Type of the operand.
+
+    Attributes
+    ----------
+    buffer, start_at : buffer, int
+        Shared memory of the thread block, and the element at which the stages begin in it; the caller sets them.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class StagedOperand:
 
     @cached_property
     def width(self) -> int:
-        """Elements of a load."""
+        """Elements of a vector load."""
         inner = self.depth if self.along_depth else self.size
         run = self.operand.run(self.along_depth, self.element.row)
         if run == 1:
@@ -81,7 +84,7 @@ class StagedOperand:
 
     @cached_property
     def copied(self) -> bool:
-        """Whether copies go to shared memory by themselves."""
+        """Whether asynchronous copies bring the operand to shared memory."""
         return self.width * self.element.bytes >= _LEAST_BYTES and _is_read(self.operand)
 
     @property
@@ -91,7 +94,7 @@ class StagedOperand:
 
     @property
     def block(self) -> int:
-        """Elements of a row that lie together: rows are cut into blocks of 128, 64 or 32 bytes."""
+        """Contiguous elements of a row: rows are cut into blocks of 128, 64 or 32 bytes."""
         inner = self.depth if self.along_depth else self.size
         return next(width for width in (128, 64, 32) if inner * self.element.bytes % width == 0) // self.element.bytes
 
@@ -102,7 +105,7 @@ class StagedOperand:
 
     @cached_property
     def held(self):
-        """Registers for what does not go by itself."""
+        """Registers for elements that asynchronous copies do not bring."""
         return registers(self._rounds * self.width, self.element.dtype, f"{self.name}_held")
 
     @property
@@ -116,7 +119,7 @@ class StagedOperand:
     # -- into shared memory ------------------------------------------------------------------------------------------
 
     def start(self, scope: Scope, thread, batch, tile, step, whole: bool) -> tirx.Stmt:
-        """Begin to bring tile number `tile`, terms ``[step * depth, ...)``; `whole` if all of them exist."""
+        """Start to copy tile number `tile`, terms ``[step * depth, ...)``; `whole` if all of them exist."""
 
         def vector(c, number):
             row, vec = self._place(number)
@@ -146,7 +149,7 @@ class StagedOperand:
         return load if there is None else tirx.IfThenElse(there, load, scope.loop(self.width, zero, "v", kind))
 
     def put(self, scope: Scope, thread, step) -> tirx.Stmt | None:
-        """Store what was held; None where copies go by themselves."""
+        """Store the held registers to shared memory; None if asynchronous copies bring the operand."""
         if self.copied:
             return None
         kind = VECTORIZED if self.width > 1 else SERIAL
@@ -170,10 +173,10 @@ class StagedOperand:
         return scope.loop(self._rounds, vector, "c", UNROLL)
 
     def _place(self, number) -> tuple:
-        """(row of a stage, first element in it) of vector `number`.
+        """Return (row of a stage, first element in it) of vector `number`.
 
-        Along a row, and where its blocks are narrower than all banks together, along a block: what lies in other blocks
-        of a row lies in the same banks.
+        Vectors are numbered along a row; if its blocks are narrower than all banks together, along a block, since the
+        other blocks of a row are in the same banks.
         """
         inner = self.depth if self.along_depth else self.size
         narrow = self.block * self.element.bytes < _BANKS
@@ -194,12 +197,12 @@ class StagedOperand:
         return simplify(lane), simplify(k + step * index(self.depth))
 
     def _at(self, row, vec, step):
-        """Where element `vec` of a row is: those of eight rows differ in bank, as vectors of a block are exchanged."""
+        """Return the place of element `vec` of a row: vectors of a block are swizzled against bank conflicts."""
         width = index(self.element.row)
         vectors = self.block // self.element.row
         vector = tirx.floordiv(tirx.floormod(vec, index(self.block)), width)
         turn = tirx.floormod(tirx.floordiv(row * index(self._pairs), index(8 // vectors)), index(vectors))
-        # Of what is exclusively or'ed TVM knows no bounds, and would keep all that is in an index in 64 bits.
+        # TVM derives no bounds of an exclusive or, and would compute the whole index in 64 bits.
         exchanged = tirx.bitwise_xor(vector.astype("int32"), turn.astype("int32"))
         vector = tirx.bitwise_and(exchanged, tirx.const(vectors - 1, "int32")).astype("int64")
         inside = row * index(self.block) + vector * width + tirx.floormod(vec, width)
@@ -207,7 +210,7 @@ class StagedOperand:
 
     @property
     def _pairs(self) -> int:
-        """Vectors of a row that a warp reads at once: two where words are read one by one, of four rows."""
+        """Vectors of a row that a warp reads at once: 1 with ldmatrix, 2 if it reads single words of four rows."""
         return 1 if self.by_rows else 2
 
     @property
@@ -219,14 +222,13 @@ class StagedOperand:
         stage = tirx.floormod(step, index(self.stages)) * index(self.elements)
         return index(self.start_at) + stage + number * index(self.rows * self.block)
 
-    # -- out of it -----------------------------------------------------------------------------------------------------
+    # -- out of shared memory ------------------------------------------------------------------------------------------
 
     def fragments(self, words, first: int, lane, lane_of_warp, k, step, pairs: int, left: bool) -> list[tirx.Stmt]:
         """Load `pairs` times 16 lanes from `lane` on, and the terms of an instruction from `k` on, four registers each.
 
         The four matrices of eight lanes by 16 bytes of terms are (lanes, terms) in the order (0, 0), (1, 0), (0, 1),
-        (1, 1) for the left operand, and (0, 0), (0, 1), (1, 0), (1, 1) for the right one, which makes two fragments of
-        it.
+        (1, 1) for the left operand, and (0, 0), (0, 1), (1, 0), (1, 1) for the right one, which are two fragments.
         """
         loads = []
         for pair in range(pairs):
@@ -242,7 +244,7 @@ class StagedOperand:
         return loads
 
     def _row_of(self, lane, lane_of_warp, k, step, left: bool):
-        """The address that a lane names for `ptx.load_fragments`."""
+        """Return the address of a lane's row for `ptx.load_fragments`."""
         part, row = tirx.floordiv(lane_of_warp, index(8)), tirx.floormod(lane_of_warp, index(8))
         fast, slow = tirx.floormod(part, index(2)), tirx.floordiv(part, index(2))
         over_lanes, over_terms = (fast, slow) if left else (slow, fast)
@@ -252,7 +254,7 @@ class StagedOperand:
         return ptx.address(self.buffer, self._at(k + over_terms + row, lane + over_lanes, step))
 
     def _words(self, four: list, lane, lane_of_warp, k, step, left: bool) -> list[tirx.Stmt]:
-        """The same registers one by one, of numbers of four bytes in rows of one term each."""
+        """Load the same registers one by one, for four-byte numbers in rows of one term each."""
         mine, term = tirx.floordiv(lane_of_warp, index(4)), tirx.floormod(lane_of_warp, index(4))
         loads = []
         for number, word in enumerate(four):
@@ -263,10 +265,10 @@ class StagedOperand:
         return loads
 
     def matrix(self, lane, k, step):
-        """The descriptor of the lanes from `lane` on and an instruction's terms from `k` on, each from a vector on."""
+        """Return the descriptor of the lanes from `lane` on, and of an instruction's terms from `k` on."""
         row, vec = (lane, k) if self.along_depth else (k, lane)
         first = self._block_at(tirx.floordiv(vec, index(self.block)), step)
-        # Eight rows are where one exchange of vectors begins again: their first vector stays where it is.
+        # The swizzle repeats every eight rows, and leaves the first vector of eight rows in its place.
         place = first + row * index(self.block) + tirx.floormod(vec, index(self.block))
         wide = self.element.bytes * self.block
         return ptx.matrix(ptx.address(self.buffer, place), wide, self.rows * wide, 8 * wide)

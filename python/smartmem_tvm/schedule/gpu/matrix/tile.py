@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of a product by matrix instructions, as data, and the cost model that chooses one for a shape."""
+"""Tiles of a GEMM on tensor cores (matrix instructions), as data, and the cost model that chooses one for a shape."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from . import instructions as ptx
 _FLOAT = 4  # bytes
 _PROCESSOR = Processor()
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
-_LEAST_TERMS = 256  # of a part of a divided product
-_LEAST_HELD = 128  # the same, where each stage takes long
-_FEW_GROUPS = 2  # for each processor: a product that has them is not divided
-_GROUP_RATE, _WARP_RATE = 1600.0, 560.0  # multiplications of a processor per cycle that are reached
-_OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of shared memory of a group
+_LEAST_TERMS = 256  # least terms of a part of a split-K product
+_LEAST_HELD = 128  # the same if an operand passes through registers, which makes each stage slow
+_FEW_GROUPS = 2  # thread blocks per processor: a product with more is not split
+_GROUP_RATE, _WARP_RATE = 1600.0, 560.0  # multiply-adds per cycle that a processor reaches with wgmma, and mma.sync
+_OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of a thread block, by sm_XX
 
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """How a group of warps computes its part of a product.
+    """How a thread block computes its part of a product.
 
     Attributes
     ----------
     rows, columns : int
-        Results of a group.
+        Results of a thread block.
     depth : int
         Terms of a stage.
     warp_rows, warp_columns : int
         Results of a warp; multiples of 16.
     stages : int
-        Tiles of terms that are in shared memory or on their way at a time.
+        Tiles of terms that are in shared memory or being copied there at a time.
     slices : int
-        Parts into which a group divides the terms of a stage, each with warps of its own for all results.
+        Parts into which a thread block divides the terms of a stage, each with warps of its own for all results.
     splits : int
-        Groups among which the terms of one tile are divided; above 1, a second kernel adds their sums.
+        Split-K factor: thread blocks that share the terms of one tile; above 1, a second kernel adds their sums.
     band : int
-        Tiles along the columns of a band (`gpu_group_order`); 0 for all of them.
+        Tiles along the columns of a band (`group_order`); 0 for all of them.
     group : bool
-        Four warps multiply together (``wgmma``); each has 16 rows.
+        Warp groups of four warps multiply together (``wgmma``); each warp has 16 rows.
     """
 
     rows: int
@@ -73,16 +73,16 @@ class MatrixTile:
 
     @property
     def warps(self) -> int:
-        """Warps of a group."""
+        """Warps of a thread block."""
         return self.warps_down * self.warps_across * self.slices
 
     @property
     def threads(self) -> int:
-        """Threads of a group."""
+        """Threads of a thread block."""
         return self.warps * WARP
 
     def steps(self, element: ptx.Element) -> int:
-        """Instructions along the terms of a stage that each slice takes."""
+        """Return the instructions of each slice along the terms of a stage."""
         return self.depth // (element.terms * self.slices)
 
     @property
@@ -97,16 +97,16 @@ class MatrixTile:
 
     @property
     def result_pitch(self) -> int:
-        """Floats from row to row where results pass through shared memory."""
+        """Distance between rows of results in shared memory, in float32 elements."""
         return self.columns + 8
 
     @property
     def result_rows(self) -> int:
-        """Rows that pass through shared memory at a time, of all slices."""
+        """Rows of results in shared memory at a time, of all slices."""
         return self.slices * self.warps_down * ptx.ROWS
 
     def shared_bytes(self, element: ptx.Element) -> int:
-        """Shared memory of a group: the stages of both operands, later results."""
+        """Return the shared memory of a thread block in bytes: the stages of both operands, later results."""
         stage = (self.rows + self.columns) * self.depth
         return max(element.bytes * stage * self.stages, _FLOAT * self.result_rows * self.result_pitch)
 
@@ -120,9 +120,9 @@ class Candidate:
     Attributes
     ----------
     alone : float
-        With one group on a processor: what groups that run at the same time can hide.
+        Cycles with one thread block on a processor: latency that several resident thread blocks can hide.
     busy : float
-        With many: what they cannot.
+        Cycles with many thread blocks on a processor: throughput, which they cannot hide.
     """
 
     tile: MatrixTile
@@ -130,10 +130,10 @@ class Candidate:
     busy: float
 
     def of(self, element: ptx.Element) -> Candidate:
-        """The candidate for another type: as many bytes of terms, in the same time.
+        """Return the candidate for another type: as many bytes of terms, in the same time.
 
-        Not measured: NVIDIA's data sheets (A100, H100) have bfloat16 as fast as float16, and tf32, of twice the bytes,
-        half as fast. An instruction takes 32 bytes of terms of each, so that stages of equal bytes are equal work.
+        Not measured: in NVIDIA's data sheets (A100, H100) bfloat16 is as fast as float16, and tf32, of twice the bytes,
+        half as fast. An instruction takes 32 bytes of terms of each type: stages of equal bytes take equal time.
         """
         return replace(self, tile=replace(self.tile, depth=self.tile.depth * ptx.HALF.bytes // element.bytes))
 
@@ -182,29 +182,29 @@ _WARPS = (
 
 @dataclass(frozen=True)
 class MatrixParams:
-    """What the rule for matrix instructions may know of a GPU; the numbers are those of an H200.
+    """Properties of a GPU that the rule for matrix instructions uses; the default numbers are those of an H200.
 
     Attributes
     ----------
     limits : Limits
     candidates : tuple of Candidate
     element : Element
-        What is multiplied.
+        Type of the factors.
     groups : bool
-        Whether groups of warps may multiply together.
+        Whether the target has warp-group instructions (``wgmma``).
     rounds_to : str
-        What factors that are float32 may be rounded to, empty if they may not.
+        Type to which float32 factors may be rounded; empty if they may not.
     shared_bytes : int
-        Of a group that asks for more than every group may have.
+        Most dynamic shared memory of a thread block.
     processor : Processor
     cache_bytes_per_cycle : float
-        From the last cache, for each processor while all read.
+        Throughput of the last-level cache for each processor while all read.
     held, held_busy, held_wait : float
-        Cycles that a thread takes for an element that passes through its registers, a processor for one while many
-        groups run, and what each stage waits for them.
+        For elements that pass through registers: cycles of a thread per element, cycles of a processor per element
+        while many thread blocks run, and cycles that each stage waits for them.
     begin, wave, result, add : float
-        Cycles until the first product begins, of each group that a processor takes after others, of a thousand results,
-        and of the kernel that adds parts.
+        Cycles until the first product begins, of each thread block that starts after others on a processor, of a
+        thousand results, and of the kernel that adds partial sums.
     """
 
     limits: Limits
@@ -225,7 +225,7 @@ class MatrixParams:
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> MatrixParams | None:
-        """What is known of a target; None where it has no such instructions."""
+        """Return the parameters of a target; None if it has no matrix instructions."""
         if not has_matrix_instructions(target):
             return None
         capability, own = cuda_architecture(target)
@@ -235,7 +235,7 @@ class MatrixParams:
         return cls(Limits.of(target), candidates, groups=groups, shared_bytes=shared)
 
     def multiplying(self, element: ptx.Element, turned: bool) -> MatrixParams:
-        """The same for another type; `turned` if terms of an operand do not lie next to each other."""
+        """Return the same for another type; `turned` if the terms of an operand are not innermost in memory."""
         groups = self.groups and (element.turns or not turned)
         candidates = tuple(each.of(element) for each in self.candidates if groups or not each.tile.group)
         return replace(self, candidates=candidates, element=element, groups=groups)
@@ -243,14 +243,14 @@ class MatrixParams:
 
 @dataclass(frozen=True)
 class Shape:
-    """A product, as far as its time goes.
+    """The properties of a product that the cost model uses.
 
     Attributes
     ----------
     batch, rows, columns, depth : int
         Extents.
     left_held, right_held : bool
-        Operands that pass through registers on their way to shared memory.
+        Whether the operand passes through registers on its way to shared memory.
     """
 
     batch: int
@@ -261,11 +261,11 @@ class Shape:
     right_held: bool = False
 
     def groups(self, tile: MatrixTile) -> int:
-        """Groups of one part."""
+        """Return the number of thread blocks of one split."""
         return self.batch * -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
 
     def held(self, tile: MatrixTile) -> int:
-        """Elements of a stage that pass through registers."""
+        """Return the elements of a stage that pass through registers."""
         return tile.depth * (tile.rows * self.left_held + tile.columns * self.right_held)
 
 
@@ -274,13 +274,13 @@ class _Times(NamedTuple):
 
     Attributes
     ----------
-    waves, begin : float
-        Groups that a processor takes after others, and until the first product begins.
+    begin, waves : float
+        Cycles until the first product begins, and of thread blocks that a processor starts after others.
     alone, busy, cache : float
-        Stages one after the other, as many at once as a processor has room for; their instructions; what all groups
-        load from the last cache. The longest of the three counts.
+        Latency of the stages one after the other, with as many thread blocks at once as a processor holds; their
+        instructions; the loads of all thread blocks from the last-level cache. The longest of the three counts.
     finish, adding : float
-        Results, and the kernel that adds parts.
+        Cycles of the results, and of the kernel that adds partial sums.
     """
 
     begin: float
@@ -293,17 +293,17 @@ class _Times(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """Until all is done."""
+        """The total."""
         return self.begin + self.waves + max(self.alone, self.busy, self.cache) + self.finish + self.adding
 
 
 def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
-    """Estimated time of a product."""
+    """Estimate the cycles of a product."""
     return _times(candidate, shape, params).cycles
 
 
 def price(tile: MatrixTile, shape: Shape, params: MatrixParams) -> Price | None:
-    """`cycles` by what they are spent on; None of a tile that is no candidate, and whose stages were not measured."""
+    """Return `cycles`, broken down into terms; None for a tile that is no candidate: its stages were not measured."""
     whole = replace(tile, splits=1)
     found = next((each for each in params.candidates if each.tile == whole), None)
     if found is None:
@@ -346,10 +346,10 @@ def _times(candidate: Candidate, shape: Shape, params: MatrixParams) -> _Times:
 
 
 def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
-    """Whether a group may have what a tile takes for a product, and its numbers divide each other."""
+    """Whether a tile is within the limits of a thread block for a product, and its sizes divide each other."""
     element = params.element
     within = tile.threads <= 1024 and tile.shared_bytes(element) <= params.shared_bytes
-    held = HELD_REGISTERS * shape.held(tile) // max(1, tile.threads)  # none: rows are fewer than those of a warp
+    held = HELD_REGISTERS * shape.held(tile) // max(1, tile.threads)  # 0 threads: fewer rows than a warp's
     within = within and tile.values + held + ADDRESSES <= params.limits.registers and params.groups >= tile.group
     columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
     rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
@@ -360,7 +360,7 @@ def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
 
 
 def divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Candidate]:
-    """A candidate whole, and in so many parts as may be worth a second kernel that adds them."""
+    """Yield a candidate unsplit, and with each split-K factor that may be worth a second kernel."""
     tile, least = candidate.tile, _LEAST_HELD if shape.left_held or shape.right_held else _LEAST_TERMS
     for splits in _SPLITS:
         worth = shape.depth >= least * splits and shape.groups(tile) <= _FEW_GROUPS * processors
@@ -369,13 +369,13 @@ def divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Can
 
 
 def best_matrix_tile(shape: Shape, params: MatrixParams) -> MatrixTile | None:
-    """The cheapest tile for a product; None if none fits."""
+    """Return the cheapest tile for a product; None if none fits."""
     best = _best(shape, params)
     return best.tile if best is not None else None
 
 
 def shortest(shape: Shape, params: MatrixParams) -> float:
-    """Estimated cycles of a product with its cheapest tile; infinite if none fits."""
+    """Estimate the cycles of a product with its cheapest tile; infinite if none fits."""
     best = _best(shape, params)
     return cycles(best, shape, params) if best is not None else math.inf
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grouped convolutions with few channels in a group, as such of fewer groups, whose weights have zeros between them."""
+"""Merge groups of a grouped convolution with few channels each: the weights become block-diagonal."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class WidenGroups:
 
         y[b, o, h, w] += x[b, o // 4 * 4 + c, h + p, w + q] * k[o, c, p, q]             c < 4
 
-    After, 2 groups of 64 channels, where ``k'`` is zero unless ``o`` and ``c`` are of one group of those before::
+    After, 2 groups of 64 channels, where ``k'`` is zero unless ``o`` and ``c`` are of the same original group::
 
         y[b, o, h, w] += x[b, o // 64 * 64 + c, h + p, w + q] * k'[o, c, p, q]          c < 64
 
-    An instruction takes 16 rows, 8 columns and 32 bytes of terms, and a stage more of each: most of what it would
-    multiply for a narrow group would be padding. How many go together, the cost model of tiles says.
+    An instruction takes 16 rows, 8 columns and 32 bytes of terms, and a stage more of each: for a narrow group, most
+    of its multiplications would be padding. The cost model of tiles chooses how many groups go together.
 
-    Refuses (leaves as they are) groups of one channel, weights that are no constants, and factors that are no halves,
+    The pass leaves unchanged: groups of one channel; weights that are no constants; factors that are not float16,
     bfloat16 or tf32.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
-        """Run the pass."""
+        """Apply to every open kernel of `mod`."""
         found, log = {}, []
         for gvar, positions in constant_operands(mod).items():
             each = widened(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint)) if is_open(mod[gvar]) else None
@@ -59,14 +59,14 @@ class WidenGroups:
 
 
 def widened(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> tuple[Exchange, int, int] | None:
-    """A convolution with fewer groups, how many it had, and how many are one now; None if that is worth nothing.
+    """Return a convolution with fewer groups, its number of groups before, and how many are one now; None if no gain.
 
     Parameters
     ----------
     func : PrimFunc
-        Unscheduled.
+        An unscheduled kernel.
     positions : collection of int
-        Of the parameters that are constants.
+        Positions of the parameters that are constants.
     """
     found = multiplied_in(func, target, least=1)
     grouped = _grouped(parse(func), positions) if found is not None else None
@@ -84,13 +84,13 @@ class _Grouped:
     Attributes
     ----------
     stage : Stage
-        Its sum.
+        Its reduction.
     output, channel : Var
-        Iterators of a channel of the result, and of one of a group's channels.
+        Iterators of the output channels, and of the input channels of a group.
     group : int
-        Channels of the result in a group.
+        Output channels of a group.
     weights : tuple
-        Position of the constant among the inputs, and which of its dimensions `output` and `channel` are.
+        Position of the constant among the inputs, and its dimensions that `output` and `channel` index.
     """
 
     kernel: Kernel
@@ -102,16 +102,16 @@ class _Grouped:
 
     @property
     def groups(self) -> int:
-        """How many there are."""
+        """Number of groups."""
         return self.stage.extents[self.output] // self.group
 
     @property
     def channels(self) -> int:
-        """Of a group, those that are summed up."""
+        """Input channels of a group."""
         return self.stage.extents[self.channel]
 
     def widened(self, together: int) -> Exchange:
-        """`together` groups as one."""
+        """Return the convolution with `together` groups merged into one."""
         position, out_dim, channel_dim = self.weights
         old, wide = self.kernel.inputs[position], together * self.channels
         shape = [wide if dim == channel_dim else size for dim, size in enumerate(shape_of(old))]
@@ -153,7 +153,7 @@ def _grouped(kernel: Kernel, positions: Collection[int]) -> _Grouped | None:
 
 
 def _choices(stage: Stage) -> Iterator[tuple]:
-    """(output, channel, outputs of a group) of each place that is ``output // group * channels + channel``."""
+    """Yield (output, channel, outputs of a group) of each index ``output // group * channels + channel``."""
     simplifier = Simplifier(stage.extents)
     for at in (at for load in stage.loads for at in load.indices):
         for div in collect(at, tirx.FloorDiv):
@@ -167,7 +167,7 @@ def _choices(stage: Stage) -> Iterator[tuple]:
 
 
 def _together(grouped: _Grouped, product: MatmulProduct, params: MatrixParams) -> int:
-    """How many groups go together, so that the product takes least."""
+    """Return how many groups go together for the least estimated time."""
     weights = grouped.kernel.inputs[grouped.weights[0]]
     across = any(load.source.same_as(weights) for load in loads(product.contraction.right))
 
@@ -182,7 +182,7 @@ def _together(grouped: _Grouped, product: MatmulProduct, params: MatrixParams) -
 
 
 def _block_diagonal(array: np.ndarray, together: int, group: int, dims: tuple[int, int]) -> np.ndarray:
-    """Weights of (output, channel, ...) with a row of zeros but for its own group's channels."""
+    """Return weights (output, channel, ...) in which each output has zeros for the channels of other groups."""
     given = np.moveaxis(array, dims, (0, 1))
     outputs, channels = given.shape[:2]
     made = np.zeros((outputs, together * channels, *given.shape[2:]), array.dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An expression of 16 bits computed in float32: what matrix instructions leave in registers is float32 already."""
+"""Widen a 16-bit expression to float32: matrix instructions leave their sums in registers as float32 anyway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BINARY = (
 
 
 def widened(value):
-    """The same expression without roundings to 16 bits on its way; integers, conditions, indices are what they were."""
+    """Return the expression without intermediate rounding to 16 bits; integers, conditions, indices do not change."""
     if not isinstance(value.ty, ir.PrimType):
         return value
     dtype = str(value.ty.dtype)
