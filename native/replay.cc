@@ -31,7 +31,7 @@ struct Run {
   std::unique_ptr<Recording> recording;
 };
 
-// Whether this thread replays. A profiler of single launches switches it off: then the virtual machine makes them.
+// Whether this thread replays. It is off while a caller observes each launch, which the virtual machine then makes.
 thread_local bool replays = true;
 
 bool Same(const Array<Any>& one, const Array<Any>& other) {

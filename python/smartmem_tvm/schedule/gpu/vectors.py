@@ -57,7 +57,7 @@ def are_vectors(walk: Walk, places: list, within, run: int) -> bool:
     """Whether each access is an aligned vector of memory, or one element, as `within` runs over ``[0, run)``."""
     strides = [walk.stride(*place, within) for place in places]
     along = [place for place, stride in zip(places, strides, strict=True) if stride == 1]
-    numbers = all(str(buffer.dtype) != "bool" for buffer, _ in along)  # of booleans there are no vectors in memory
+    numbers = all(str(buffer.dtype) != "bool" for buffer, _ in along)  # memory has no vectors of booleans
     return set(strides) <= {0, 1} and numbers and all(_is_aligned(walk, place, within, run) for place in along)
 
 

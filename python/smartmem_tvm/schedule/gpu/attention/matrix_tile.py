@@ -15,9 +15,9 @@ from ..matrix import instructions as ptx
 from ..matrix.tile import MatrixParams
 from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
-TERMS = ptx.HALF.terms  # of one instruction
-_HALF = 2  # bytes
-WIDEST = 256  # terms of a score, columns of a result
+TERMS = ptx.HALF.terms  # terms of one instruction
+_HALF = 2  # bytes of a number
+WIDEST = 256  # most terms of a score, and most columns of a result
 _PROCESSOR = Processor()
 
 

@@ -24,7 +24,7 @@ from tvm.script import tirx as T
 
 from ...core.nest import index
 
-ROWS, COLUMNS = 16, 8  # of one instruction
+ROWS, COLUMNS = 16, 8  # results of one instruction
 LEFT, RIGHT, SUMS = 4, 2, 4  # registers of a lane
 _ROW_BYTES, _TERM_BYTES = 16, 32
 

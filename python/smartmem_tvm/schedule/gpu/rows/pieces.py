@@ -124,7 +124,7 @@ class _Cut:
         for step in reversed(self.program.steps):
             if step in wanted or step.buffer in read - stored:
                 found.insert(0, step)
-                # A sum of partial results reads none of what the statistic was made from.
+                # A sum of partial results reads none of the operands of the statistic.
                 if step in wanted or not step.is_statistic:
                     read |= {load.source for load in loads(step.value)}
         return found

@@ -44,7 +44,7 @@ from .tile import (
 _FEW_TERMS = 64  # most terms of a window without multiplications (pooling)
 _TERMS_OF_A_THREAD = 1024  # most terms of a sum that is written to a texture
 _NEIGHBOURS = 16  # elements that neighbouring threads read at least: a sector of float16
-_TEXELS_OF_A_THREAD = 4  # along the axis on which a window slides
+_TEXELS_OF_A_THREAD = 4  # most texels of a thread along the axis on which a window slides
 _NO_TEXELS = "its results do not go to the texture by whole texels"
 
 
@@ -233,7 +233,7 @@ def _neighbours_last(reduction: Reduction, order: tuple, axis) -> tuple:
 
 
 def nearest_read(reduction: Reduction, order: tuple, axis):
-    """Return the iterator of the results, not `axis`, that is innermost in what is read; None if it is too short.
+    """Return the iterator of the results, not `axis`, that is innermost in its inputs; None if it is too short.
 
     A result is written once, but its inputs are read for each position of a window: coalesced reads matter more. If
     channels are innermost in memory, neighbouring threads read neighbouring channels.
