@@ -30,7 +30,7 @@ def folded(kernel: Kernel, policy: Callable[[Stage, list[Stage]], bool]) -> Kern
 
 
 def in_proportion(stage: Stage, readers: list[Stage]) -> bool:
-    """Fold each stage that keeps statements within `LARGEST`.
+    """Whether folding keeps each statement within `LARGEST` nodes.
 
     For windows on a GPU: arithmetic is cheaper there than memory, and a padded copy would be a kernel of its own.
     """
@@ -41,7 +41,7 @@ def in_proportion(stage: Stage, readers: list[Stage]) -> bool:
 
 
 def costly_once(stage: Stage, readers: list[Stage]) -> bool:
-    """Fold a stage that is cheap, or that one reader reads at one place.
+    """Whether a stage is cheap to compute again, or is read by one reader at one place only.
 
     For GPUs: arithmetic is cheaper than a trip through memory, and a condition costs a thread next to nothing.
     """
@@ -51,7 +51,7 @@ def costly_once(stage: Stage, readers: list[Stage]) -> bool:
 
 
 def costly_once_and_plain_sums(stage: Stage, readers: list[Stage]) -> bool:
-    """Fold as `costly_once` does, but into a reduction only a cheap stage without conditions.
+    """Whether `costly_once` holds, and a stage that a reduction reads is cheap and without conditions.
 
     For CPUs: a padded copy stays in front of its window, and a transcendental function in front of a sum of its values.
     """

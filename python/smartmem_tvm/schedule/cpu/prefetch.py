@@ -56,7 +56,7 @@ def in_pieces(scope: Scope, count: int, unroll: int, add: Callable, ask: Ask | N
 
 @dataclass(frozen=True)
 class NextPanel:
-    """The next panel, with one row for each step along the depth.
+    """The next panel, with one row for each step along the depth; a row is whole cache lines, or the panel contiguous.
 
     Attributes
     ----------

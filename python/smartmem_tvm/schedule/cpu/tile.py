@@ -71,8 +71,9 @@ def cycles(height: int, width: int, params: CpuParams, depth: int = 0) -> float:
 def fits(height: int, width: int, params: CpuParams) -> bool:
     """Whether accumulators, one row of the right operand and a broadcast fit in the registers.
 
-    With more than 16 registers, some are kept free: tiles that take all 32 were slower than smaller ones. With 16, LLVM
-    loads all broadcasts of a step before it multiplies a tile's single vector by them, so these need registers, too.
+    With more than 16 registers, some are kept free: tiles that take all 32 were slower than smaller ones. With 16 or
+    fewer, LLVM loads all broadcasts of a step before it multiplies a tile's single vector by them, and these need
+    registers, too.
     """
     vectors = -(-width // params.lanes)
     if vectors == 1 and params.registers <= _FEW_REGISTERS:

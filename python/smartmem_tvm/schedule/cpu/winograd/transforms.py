@@ -22,7 +22,7 @@ WINDOW = 3
 # together (measured on random numbers: 2.5e-6 and 9.4e-6 of the largest result with 256 channels).
 _POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}
 RESULTS = tuple(_POINTS)
-_SAMPLES = 16  # number of tiles, and largest number of filters, on which an error is measured
+_SAMPLES = 16  # number of tiles, and largest number of filters, that `error_of` draws
 
 
 @dataclass(frozen=True, eq=False)
