@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one owner of the order of rules: which are asked about a kernel, one after the other, and which is picked.
+"""The order of the rules, and the choice of one for a kernel.
 
-A rule is asked for its plan of a kernel, and says no with a reason (`core.decisions.declined`), or how it would run it,
-and at which price where it has a model of time (`core.decisions.priced`). The first that takes a kernel has it: who
-knows more of a kernel is asked before who knows less. A tuner, or a record of one, may give a kernel to another one of
-those that can take it (`core.rivals`).
+Each rule in turn is asked for its plan of a kernel. It declines with a reason (`core.decisions.declined`), or it
+returns a plan, with a price where it has a model of time (`core.decisions.priced`). The first rule that returns a plan
+gets the kernel, so special rules stand before general ones. A tuner, or a record of one, may give the kernel to one of
+its rivals instead (`core.rivals`).
 
-Whoever wants to know what becomes of a kernel asks here: the pass that schedules, the price of a fusion, the tuner, the
-passes that bring constants into the forms that plans read (`constants`), and ``smartmem explain --why``.
+No other module holds this order. The callers are the pass that schedules, the price of a fusion, the tuner, the passes
+that bring constants into the forms that plans read (`constants`), and ``smartmem explain --why``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .gpu.window.window import TexelReduction, WindowProduct, WindowRule, Window
 
 
 def _cpu_families() -> list[NestRule]:
-    # A window is a reduction too, and a convolution a matmul: who knows more is asked first.
+    # A window is also a reduction, and a convolution also a matmul: the special rules come first.
     return [Depthwise(), RoundedProduct(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
 
 
@@ -60,49 +60,49 @@ def _gpu_families() -> list[NestRule]:
 
 
 def window_rules() -> list[WindowRule]:
-    """Those for windows on a GPU."""
+    """Return the rules for windows on a GPU."""
     return [WindowProduct(), WindowSlide(), TexelReduction()]
 
 
 def dlight_rules() -> list[Rule]:
-    """Those rules of TVM's default pipeline that can be relied on, in its order, and what is ours between and after.
+    """Return the rules of TVM's default pipeline that give right results, in its order, and ours between and after.
 
-    Left out are TVM's ``Reduction``, with which a thread may read sums that another one holds in its registers (a
-    grouped convolution of 1x1 with a bias comes out wrong), and its special case ``GEMV``.
+    TVM's ``Reduction`` is left out, and so is its special case ``GEMV``. With ``Reduction`` a thread may read sums that
+    another thread holds in its registers: a grouped 1x1 convolution with a bias gives wrong results.
     """
     return [Tiled(), OneThreadEach(), Shared(), TvmRule(dlight.gpu.Fallback()), GpuLoops()]
 
 
 def cpu_rules() -> list[Rule]:
-    """Those for CPUs, in their order."""
+    """Return the rules for CPUs, in their order."""
     families = _cpu_families()
     return [*families, InSequence([*families, Fallback()]), Steps()]
 
 
 def gpu_rules() -> list[Rule]:
-    """Those for GPUs, in their order; TVM's own come last."""
+    """Return the rules for GPUs, in their order; TVM's own come last."""
     families = _gpu_families()
     return [GpuChain(), *families, GpuSequence(families), *dlight_rules()]
 
 
 def default_rules() -> list[Rule]:
-    """All rules; those for one kind of target return None for another."""
+    """Return all rules; a rule for one kind of target returns None for another kind."""
     return [*cpu_rules(), *gpu_rules()]
 
 
 def rules_for(target: Target) -> list[Rule]:
-    """The rules for a target, in the order in which they are asked."""
+    """Return the rules for a target, in the order in which they are asked."""
     return cpu_rules() if is_cpu(target) else gpu_rules()
 
 
 def before(rule: type[NestRule]) -> list[NestRule]:
-    """The families of kernels that are asked for before those of a rule."""
+    """Return the rules for families of kernels that are asked before a rule."""
     families = _family_of(rule)
     return families[: _place(families, rule)]
 
 
 def after(rule: type[NestRule]) -> list[NestRule]:
-    """The families of kernels that are asked for after those of a rule."""
+    """Return the rules for families of kernels that are asked after a rule."""
     families = _family_of(rule)
     return families[_place(families, rule) + 1 :]
 
@@ -116,16 +116,17 @@ def _place(families: Sequence[NestRule], rule: type[NestRule]) -> int:
 
 
 def first_of(rules: Collection[NestRule], kernel: Kernel, params) -> tuple[NestRule, object | None] | None:
-    """The first of some rules that takes a prepared kernel, and its plan; None if none does. No loop is written.
+    """Return the first of some rules that takes a prepared kernel, and its plan, without emitting a loop nest.
 
-    A rule that takes it and cannot do as was decided for it counts, with None for the plan: without that it could.
+    The result is None if no rule takes the kernel. A rule that raises ScheduleError, because it cannot follow the given
+    decisions, counts as taking the kernel, with None for the plan: without these decisions it would take it.
 
     Parameters
     ----------
     kernel : Kernel
-        As the rules' `NestRule.prepare` makes it; they have that in common.
+        As `NestRule.prepare` returns it, which is the same for all of the rules.
     params : object
-        The parameters of the rules, which they have in common too.
+        The parameters of the rules, also the same for all of them.
     """
     for rule in rules:
         try:
@@ -138,15 +139,15 @@ def first_of(rules: Collection[NestRule], kernel: Kernel, params) -> tuple[NestR
 
 
 def taken_before(rule: type[NestRule], func: tirx.PrimFunc, target: Target) -> bool:
-    """Whether a rule that is asked before another one has a plan of an unscheduled kernel; no loop is written."""
+    """Whether a rule that is asked before `rule` has a plan for an unscheduled kernel; no loop nest is emitted."""
     return any(attempt(partial(each.planned, func, target)) is not None for each in before(rule))
 
 
 def plan_of(rule: Rule, func: tirx.PrimFunc, target: Target) -> Plan:
-    """What one rule answers about an unscheduled kernel.
+    """Return the plan of one rule for an unscheduled kernel.
 
-    Decisions that the kernel brings along (`core.decisions`) take the place of the rule's own; if some of them were for
-    another kernel, the rule does not take it.
+    Decisions in the kernel's attribute (`core.decisions`) replace the rule's own. If some of them belong to another
+    kernel, the rule does not take this one.
     """
     with asking(func) as account:
         try:
@@ -161,13 +162,13 @@ def plan_of(rule: Rule, func: tirx.PrimFunc, target: Target) -> Plan:
 
 
 def taken(record: dict, account: Account, func: tirx.PrimFunc) -> Plan:
-    """The plan of a scheduled kernel, whose rule is on `record`, by what was said on an account."""
+    """Return the plan of a scheduled kernel from the record of its rule and from what the rule noted on an account."""
     known = record["name"], record["family"], record["catch_all"]
     return Plan(*known, tuple(account.taken), tuple(account.prices), dict(account.notes), func=func)
 
 
 def plans(func: tirx.PrimFunc, target: Target, rules: Sequence[Rule] | None = None) -> Iterator[Plan]:
-    """What each rule answers about an unscheduled kernel, in their order; one is asked when its answer is wanted.
+    """Yield the plan of each rule for an unscheduled kernel, in order; a rule runs when its plan is requested.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ def plans(func: tirx.PrimFunc, target: Target, rules: Sequence[Rule] | None = No
 
 
 def choose(func: tirx.PrimFunc, target: Target, rules: Sequence[Rule] | None = None) -> Choice:
-    """The plan of the first rule that takes an unscheduled kernel, and why those before it do not.
+    """Return the plan of the first rule that takes an unscheduled kernel, and the reasons of the rules before it.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel would cost: the rule that would take it schedules it, and the cycles of its nest are counted.
+"""The price of a kernel: the rule that takes it schedules it, and the cycles of its loop nest are counted.
 
-No rule has a second model of itself that could disagree with what it does: what it computes again, what it leaves in
-elements and where it copies operands is in the loops that it writes. A kernel's bytes pass through memory once more,
-and a launch costs something, so that parts which cost as much as the whole are taken as one.
+Rules need no second model for this: recomputed values, scalar loops and copies of operands all appear in the loops that
+a rule emits. The price adds the traffic of the kernel's inputs and outputs, and the cost of a launch, so that one fused
+kernel wins over parts whose loops cost as much.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .core.plans import Price
 from .cpu.nest_cycles import NestCycles
 from .cpu.params import CpuParams
 
-# Cycles that a byte takes which another kernel has left in a cache that cores share, and those of a launch.
+# Cycles per byte that another kernel has left in a shared cache, and cycles per launch.
 _BYTE, _LAUNCH = 0.1, 5000.0
 
 
 @dataclass(frozen=True)
 class KernelPrice:
-    """What a kernel is predicted to cost.
+    """The predicted cost of a kernel.
 
     Attributes
     ----------
     rule : str
         The rule that would schedule it.
     cycles : float
-        Until the core that has most to do is done.
+        Until the core with the most work finishes.
     """
 
     rule: str
@@ -44,12 +44,12 @@ class KernelPrice:
 
 
 class Prices:
-    """Prices of kernels on one target; kernels that are alike are scheduled once.
+    """Prices of kernels on one target; structurally equal kernels are scheduled once.
 
     Parameters
     ----------
     target : tvm.target.Target
-        A CPU; on other targets nothing has a price.
+        A CPU; on other targets no kernel has a price.
     """
 
     def __init__(self, target: Target):
@@ -59,7 +59,7 @@ class Prices:
         self._known: dict = {}
 
     def of(self, kernel: Kernel) -> KernelPrice | None:
-        """The price of a kernel, None if no rule takes it or it cannot be written as a loop program."""
+        """Return the price of a kernel, None if no rule takes it or it cannot be written as a loop program."""
         if not self.rules:
             return None
         try:
@@ -72,7 +72,7 @@ class Prices:
         return self._known[key]
 
     def compare(self, fused: Iterable[Kernel], parts: Iterable[Kernel]) -> tuple[float, float] | None:
-        """Cycles of fused kernels, and of what they are made of, together; None if some of them have no price."""
+        """Return the total cycles of fused kernels, and those of their parts; None if a kernel has no price."""
         whole, apart = self._together(fused), self._together(parts)
         return None if whole is None or apart is None else (whole, apart)
 
@@ -88,14 +88,14 @@ class Prices:
 
 
 def nest_price(func: tirx.PrimFunc, kernel: Kernel, params: CpuParams) -> Price:
-    """What a scheduled kernel takes on a CPU, by what is counted in its loops, until the thread that has most is done.
+    """Return the price of a scheduled kernel on a CPU, counted in its loops until the busiest thread finishes.
 
     Parameters
     ----------
     func : PrimFunc
         Scheduled.
     kernel : Kernel
-        What it computes, whose inputs and outputs pass through memory once.
+        The same kernel in functional form. Its inputs and outputs are counted as passing through memory once.
     """
     nest = NestCycles(params.lanes, params.cores).of(func.body)
     moved = _BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) / params.cores
@@ -104,9 +104,10 @@ def nest_price(func: tirx.PrimFunc, kernel: Kernel, params: CpuParams) -> Price:
 
 
 def at_first_places(kernel: Kernel) -> Kernel:
-    """The kernel as if it read the first place of each axis of which it reads one place only.
+    """Return the kernel with index 0 wherever it reads only one constant index along an axis of an input.
 
-    What steps of a recurrence that are written out do costs the same, whichever step of its input each of them reads.
+    The unrolled steps of a recurrence differ only in the step of the input that they read. They cost the same, and so
+    they share one price.
     """
     read: dict = {}
     for load in (load for stage in kernel.stages for load in stage.loads):

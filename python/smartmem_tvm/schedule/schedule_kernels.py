@@ -18,7 +18,7 @@ from .gpu.fallback import on_threads
 
 _CALL_PACKED = ir.Op.get("tirx.tvm_call_packed")
 REFUSALS = "smartmem.schedule_refusals"
-# What stands for the rule of a kernel that TVM scheduled itself, and of one that no rule knew.
+# Stand-ins for the rule of a kernel that TVM scheduled itself, and of one that no rule took.
 LIBRARY = {"name": "TVM", "family": "operators that TVM dispatches to a kernel of its own", "catch_all": False}
 _NONE = {"name": "-", "family": "no rule knows it: plain loops", "catch_all": True}
 _logger = logging.getLogger(__name__)
@@ -29,14 +29,14 @@ class ScheduleKernels:
     """Schedule every unscheduled S-TIR PrimFunc with the first rule that answers.
 
     Before: serial loop nests, one per stage. After: ``parallel``, ``vectorized`` and ``unrolled`` loops over tiles;
-    the function carries ``tirx.is_scheduled``, as ``smartmem.rule`` the ``name``, the ``family`` in words and the
-    ``catch_all`` of the rule that answered, and as ``smartmem.plan`` what it decided and at which price, and why the
-    rules before it did not take the kernel (`core.plans`).
+    the function carries ``tirx.is_scheduled``. Its attribute ``smartmem.rule`` holds the ``name``, the ``family`` in
+    words and the ``catch_all`` of the rule that answered. Its attribute ``smartmem.plan`` holds the decisions and the
+    price of that rule, and why the rules before it did not take the kernel (`core.plans`).
 
-    Refuses (leaves as it is) functions that are scheduled already, are not S-TIR, or that no rule knows. A rule that
-    raises ``ScheduleError`` counts as not answering; what it said is logged and kept on the function as the attribute
-    ``smartmem.schedule_refusals``. Decisions that a function brings along (`decisions`) take the place of the rules'
-    own; those that no rule can follow are dropped, with a warning.
+    Refuses (leaves as it is) functions that are scheduled already, are not S-TIR, or that no rule takes. A rule that
+    raises ``ScheduleError`` counts as not answering; its message is logged and kept on the function as the attribute
+    ``smartmem.schedule_refusals``. Decisions in a function's attribute (`decisions`) replace the rules' own; decisions
+    that no rule can follow are dropped, with a warning.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class ScheduleKernels:
 
 
 def kernel_rules(mod: IRModule) -> dict[str, dict]:
-    """Kernel name -> ``name``, ``family`` and ``catch_all`` of the rule that made its schedule.
+    """Return kernel name -> ``name``, ``family`` and ``catch_all`` of the rule that made its schedule.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ def kernel_rules(mod: IRModule) -> dict[str, dict]:
 
 
 def kernel_plans(mod: IRModule) -> dict[str, dict]:
-    """Kernel name -> what was chosen for it, and why the rules before did not take it (`core.plans.Choice.as_json`).
+    """Return kernel name -> its chosen plan and the rejected ones with reasons (`core.plans.Choice.as_json`).
 
-    Kernels that no rule of this package scheduled have none.
+    Kernels that no rule of this package scheduled are left out.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def kernel_plans(mod: IRModule) -> dict[str, dict]:
 
 
 def without_plans(mod: IRModule) -> IRModule:
-    """The same kernels without their plans, as code is generated for them: they are no part of what a kernel is."""
+    """Return the module without the attribute of plans: two kernels that differ in it only are equal in code."""
     result = mod.clone()
     for gvar, func in mod.functions_items():
         if isinstance(func, tirx.PrimFunc) and PLAN in (func.attrs or {}):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes that bring constants into the forms that plans read: each asks `choose` what would become of a kernel."""
+"""Passes that bring constants into the forms that plans read; `choose` tells them which rule would take a kernel."""

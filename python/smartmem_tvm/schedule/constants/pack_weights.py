@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights in the order in which the inner loops of matmuls read them, arranged once, when the model is compiled."""
+"""Weights in panels: packed at compile time in the order in which the inner loops of matmuls read them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class PackWeights:
 
         C[i, j] += A[i, k] * b[j // 16, k, j % 16]
 
-    The rule for matmuls then reads the panels as they are: copying them in every inference took up to a third of its
-    time, most of it waiting for memory that is read across its rows.
+    The rule for matmuls then reads the panels in place. Copying them in every inference took up to a third of its time,
+    mostly to wait for memory that is read across its rows.
 
-    Refuses (leaves as they are) operands that are computed, that the kernel reads in other places too, that walk
-    through the constant in no fixed steps, and kernels that others than this module's ``call_tir`` can call.
+    Refuses (leaves as they are) operands that are computed, that the kernel also reads elsewhere, or that are no
+    strided view of the constant, and kernels with callers other than this module's ``call_tir``.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -65,11 +65,11 @@ class Packing:
     Attributes
     ----------
     kernel : Kernel
-        The kernel that reads it so.
+        The kernel that reads the panels.
     position : int
-        Of the operand among the kernel's inputs.
+        Position of the operand among the kernel's inputs.
     extents, steps : tuple of tuple of int
-        Of the iterators of batch, columns and depth: how many there are, and the elements between two of them.
+        Extents of the iterators of batch, columns and depth, and the operand's strides along them in elements.
     width : int
         Columns of a panel.
     """
@@ -81,7 +81,7 @@ class Packing:
     width: int
 
     def pack(self, array: np.ndarray) -> np.ndarray:
-        """The operand's values as (batch, panel, depth, column); columns beyond the last one are zero."""
+        """Return the operand's values as (batch, panel, depth, column); columns beyond the last one are zero."""
         flat, shape = np.ascontiguousarray(array).reshape(-1), sum(self.extents, ())
         strides = [step * flat.itemsize for step in sum(self.steps, ())]
         batch, columns, depth = (int(np.prod(each)) for each in self.extents)
@@ -92,19 +92,19 @@ class Packing:
 
 
 def packing_of(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Packing | None:
-    """How a kernel is to read the constant that it multiplies by, or None if it multiplies by none.
+    """Return the packing of the constant that a kernel multiplies by, or None if there is none to pack.
 
     Parameters
     ----------
     func : PrimFunc
         Unscheduled.
     positions : collection of int
-        Of the parameters that are constants.
+        Positions of the parameters that are constants.
     """
     rule = given_rule(func)
     if rule not in (None, Matmul().name):
         return None
-    # Weights that Depthwise reads may go into panels of one column: these are the weights as they lie.
+    # `Depthwise` is no obstacle: its weights in panels of one column are in the same order as before.
     rivals = [each for each in before(Matmul) if isinstance(each, Slide)]
 
     def packing(kernel: Kernel, params: CpuParams) -> Packing | None:
@@ -112,7 +112,7 @@ def packing_of(func: tirx.PrimFunc, positions: Collection[int], target: Target) 
             return None
         first, run = from_first_sum(kernel)
         if first and chain_in(func, target) is not None:
-            return None  # it keeps near what precedes its products
+            return None  # `RowChains` takes it, and computes the stages in front of its products in the cache
         plan = Matmul.plan(run, params, [kernel.inputs[position] for position in positions])
         return _packing(kernel, first, plan) if plan is not None and plan.right_constant else None
 
@@ -147,7 +147,7 @@ def _packing(kernel: Kernel, first: int, plan: MatmulPlan) -> Packing | None:
 
 
 def walk_start(origin, vars_) -> int | None:
-    """Where the walk through an operand starts."""
+    """Return the offset of an operand's first element, None if it is not constant."""
     first = sym.Analyzer().simplify(substitute(origin, {var: index(0) for var in vars_}))
     return int(first) if isinstance(first, tirx.IntImm) else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RoundProducts: what matmuls and convolutions multiply is rounded to bfloat16, on CPUs that are fast at that."""
+"""RoundProducts: round the operands of matmuls and convolutions to bfloat16, on CPUs with AMX."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ..cpu.tile_image import TileImage, tile_image_of
 from ..cpu.tile_unit import DEPTH, SIDE, bits_of, of_bits
 from .pack_weights import walk_start
 
-_SLIDING = 0.6  # of the multiplications that a processor can do, where windows slide over an image as it lies
+_SLIDING = 0.6  # of the processor's peak multiplications, for windows that slide over an image in place
 
 
 @module_pass(opt_level=0, name="RoundProducts")
@@ -53,13 +53,13 @@ class RoundProducts:
 
         C[i, j] += float(bfloat16(A[i, k])) * float(b[j // 16, k // 32, k % 32 // 2, j % 16 * 2 + k % 2])
 
-    Sums, and what is done with them, stay float32; so do all inputs and results of kernels. The log says which products
-    stay as they are, and why.
+    Sums and their epilogues stay float32, and so do all other inputs and the results of kernels. The log tells which
+    products stay as they are, and why.
 
-    A convolution's padded copy is a stage before the product, and stays one.
+    A convolution's padded copy stays a stage of its own in front of the product.
 
-    Refuses (leaves in float32) products with a vector, those in chains of rows (attention) that are smaller than tiles,
-    and those that would not be faster, as most of groups of few channels.
+    Refuses (leaves in float32) products with a vector, products in chains of rows (attention) that are smaller than
+    tiles, and products that would not be faster, such as most with few channels in a group.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -83,11 +83,11 @@ class Blocks:
     Attributes
     ----------
     extents, steps : tuple of tuple of int
-        Of the iterators of batch, rows (or columns) and depth: how many there are, and the elements between two.
+        Extents of the iterators of batch, rows (or columns) and depth, and the operand's strides in elements.
     paired : bool
-        Two numbers of the depth lie next to each other, for each of the columns: a right operand.
+        Whether pairs of numbers along the depth are contiguous for each column, as in a right operand.
     room : int
-        Places for the innermost iterator of the depth; beyond its extent there are zeros.
+        Size of the innermost iterator of the depth in the tiles; beyond its extent there are zeros.
     """
 
     extents: tuple[tuple[int, ...], ...]
@@ -97,12 +97,12 @@ class Blocks:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Batch, tiles of rows or columns, tiles of the depth, and a tile."""
+        """Batch, tiles of rows or columns, tiles of the depth, and the two sizes of a tile."""
         batch, length, (*outer, _) = prod(self.extents[0]), prod(self.extents[1]), self.extents[2]
         return batch, -(-length // SIDE), -(-prod(outer) * self.room // DEPTH), SIDE, DEPTH
 
     def pack(self, array: np.ndarray) -> np.ndarray:
-        """The operand's values in tiles; beyond the last ones there are zeros."""
+        """Return the operand's values in tiles, padded with zeros."""
         flat, extents = np.ascontiguousarray(array).reshape(-1), sum(self.extents, ())
         strides = [step * flat.itemsize for step in sum(self.steps, ())]
         batch, length, (*outer, inner) = prod(self.extents[0]), prod(self.extents[1]), self.extents[2]
@@ -119,16 +119,16 @@ class Blocks:
 
 
 class _Rounding:
-    """What a kernel is to products, and with rounded operands if it is to have them.
+    """The decision whether to round a kernel's products, and the kernel with rounded operands.
 
     Attributes
     ----------
     found : Exchange or None
-        The kernel with rounded operands.
+        The kernel with rounded operands; None if it stays as it is.
     multiplies : bool
-        It has products.
+        Whether the kernel has products.
     decision : dict
-        Of its products, for the log.
+        The decision for the log.
     """
 
     def __init__(self, func: tirx.PrimFunc, target: Target, constants: Collection[int]):
@@ -173,17 +173,17 @@ class _Rounding:
         return None
 
     def _in_tiles(self, kernel: Kernel, first: int, contraction: Contraction) -> list[Exchange]:
-        """The kernel with the image of its windows in tiles, if that can be."""
+        """Return the kernel with the image of its windows in tiles, if that is possible, in a list."""
         found = tile_image_of(contraction)
         wide = _for_tiles(kernel, first, found) if found is not None else None
         if wide is None:
             return []
         channels = contraction.reduction.extents[found.channel]
         changed = self._changed(wide, first, plain_contraction(from_first_sum(wide)[1]), channels)
-        return [changed] if changed.forms else []  # channels that are not there are zeros of constants only
+        return [changed] if changed.forms else []  # surplus channels are zero in constant weights only
 
     def _changed(self, kernel: Kernel, first: int, contraction: Contraction, channels: int | None = None) -> Exchange:
-        """The kernel with rounded operands; its innermost sum is over so many `channels`, if it has room for more."""
+        """Return the kernel with rounded operands; `channels` is the real extent of a padded innermost reduction."""
         stage, inputs, forms, operands = kernel.stages[first], list(kernel.inputs), {}, []
         for operand, length, paired in (
             (contraction.left, contraction.rows, False),
@@ -206,7 +206,7 @@ class _Rounding:
         return Exchange(Kernel(tuple(inputs), kernel.outputs, stages), forms)
 
     def _constant(self, kernel: Kernel, operand) -> int | None:
-        """The position of the constant that an operand is, if nothing else in the kernel reads it."""
+        """Return the position of the constant that an operand loads, if no other load reads it; else None."""
         if not isinstance(operand, ir.TensorLoad):
             return None
         reads = [load for stage in kernel.stages for load in stage.loads if load.source.same_as(operand.source)]
@@ -215,7 +215,7 @@ class _Rounding:
 
 
 def _whole_iterators(stage: Stage, contraction: Contraction) -> dict:
-    """Iterators of groups, and within one -> what they are of the stage's own iterator, which was split into them."""
+    """Return split iterator -> its value in terms of the stage's own iterator, which was split for groups."""
     found, split = {}, contraction.reduction
     parts = iter(split.spatial)
     for var in (each for each in stage.spatial if stage.extents[each] > 1):
@@ -230,10 +230,10 @@ def _whole_iterators(stage: Stage, contraction: Contraction) -> dict:
 
 
 def _for_tiles(kernel: Kernel, first: int, found: TileImage) -> Kernel | None:
-    """The kernel as it wants to be if its padded image goes into tiles; None if nothing pads it here.
+    """Return the kernel in the form that an image in tiles needs; None if no stage of the kernel pads the image.
 
-    The image has room for whole tiles, and zeros in the channels that it has not; of numbers that are stored rounded it
-    has the bits. The sum over the channels is inside of that over the window's taps.
+    The padded image has room for whole tiles, with zeros in the surplus channels; if its numbers are exactly bfloat16,
+    it holds their bits. The loop over the channels is inside of those over the window's taps.
     """
     padded, stages = found.image.load.source, list(kernel.stages)
     maker = next((n for n, stage in enumerate(stages) if stage.body.buffer.same_as(padded)), None)
@@ -274,19 +274,19 @@ def _is_worth_tiles(chain: RowChain, stage: Stage, product: Product) -> bool:
 
 
 def _rounded(stage: Stage, product: Product) -> Stage:
-    """The stage of a product with rounded operands."""
+    """Return the stage of a product with rounded operands."""
     store = stage.body
     total = store.buffer[tuple(store.indices)] + round_operand(product.left) * round_operand(product.right)
     return replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
 
 
 def price_objection(kernel: Kernel, run: Kernel, after: RoundedPlan | None, params: CpuParams) -> str | None:
-    """Why the product had better stay what it is.
+    """Return why the product is better left in float32, or None.
 
     Parameters
     ----------
     kernel, run : Kernel
-        As it is in float32, and its stages from the product on.
+        The kernel in float32, and its stages from the product on.
     after : RoundedPlan or None
         The product with rounded operands.
     """
@@ -306,12 +306,12 @@ def price_objection(kernel: Kernel, run: Kernel, after: RoundedPlan | None, para
 def blocks_of(
     contraction: Contraction, operand, length: tuple, paired: bool, innermost: int | None = None
 ) -> Blocks | None:
-    """How a constant operand goes into tiles, None if it is not walked through in fixed steps.
+    """Return the tiles of a constant operand, None if it is no strided view of the constant.
 
     Parameters
     ----------
     innermost : int, optional
-        How many there are of the innermost iterator of the depth, where it has room for more.
+        Real extent of the innermost iterator of the depth, if that is padded.
     """
     extents = contraction.reduction.extents
     groups = (tuple(uses(operand, contraction.batch)), length, contraction.depth)
@@ -326,7 +326,7 @@ def blocks_of(
 
 
 def _in_blocks(packed, contraction: Contraction, operand, length: tuple, paired: bool):
-    """The element that `operand` reads, where it lies now."""
+    """Return the load, from the tiles, of the element that `operand` reads."""
     extents, (side, wide) = contraction.reduction.extents, map(index, (SIDE, DEPTH))
     groups = (tuple(uses(operand, contraction.batch)), length, contraction.depth)
     batch, place, depth = (fused_index(group, extents) for group in groups)

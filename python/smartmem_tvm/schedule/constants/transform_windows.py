@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TransformWindows: 3 x 3 convolutions by transformed tiles, where that is faster and exact enough."""
+"""TransformWindows: 3 x 3 convolutions by Winograd's transforms, where that is faster and exact enough."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ from ..cpu.winograd.rule import Winograd, transformed
 from ..cpu.winograd.shape import Windows
 from ..cpu.winograd.transforms import RESULTS, WINDOW, error_of
 
-_MOST_ERROR = 1e-4 / 4  # of the largest result; a quarter of what is promised, as it is measured on a few tiles
+_MOST_ERROR = 1e-4 / 4  # of the largest result; a quarter of the promised error, as it is measured on a few tiles
 
 
 @module_pass(opt_level=0, name="TransformWindows")
 class TransformWindows:
     """Do 3 x 3 convolutions by Winograd's transforms, F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), where they are faster.
 
-    Before: a convolution of stride 1 with constant weights, with what was fused before and after it. After: a scheduled
-    function of the same results, in 4 or 2.25 times fewer multiplications, whose weights were transformed here.
-    It carries the rule's name, ``Winograd``.
+    Before: a convolution of stride 1 with constant weights, with its fused prologue and epilogue. After: a scheduled
+    function with the same results, in 4 or 2.25 times fewer multiplications, whose weights are transformed at compile
+    time. It carries the rule's name, ``Winograd``.
 
     Refuses (leaves as they are) other types than float32, windows of another size, strided or dilated ones, weights
-    that are computed, kernels that the model of time (`cost`) finds slower so, and weights with which the error on
+    that are computed, kernels that would be slower by the model of time (`cost`), and weights with which the error on
     random tiles, in float32, is more than a quarter of 1e-4 of the largest result.
 
     Parameters
     ----------
     result : int, optional
-        Lines, and columns, of the results of a tile: that F wherever it can be, and not where it is faster.
+        Lines, and columns, of the results of a tile: m of F(m x m, 3 x 3), to use wherever it is possible, whether or
+        not it is faster.
     """
 
     def __init__(self, result: int | None = None):
@@ -65,7 +66,7 @@ class TransformWindows:
 
 
 def _may_have_windows(func: tirx.PrimFunc) -> bool:
-    """Whether something is summed up along two iterators as long as windows are: most kernels need no closer look."""
+    """Whether a stage reduces along two iterators of extent 3; this rules out most kernels quickly."""
     try:
         stages = parse(func).stages
     except Opaque:
@@ -76,7 +77,7 @@ def _may_have_windows(func: tirx.PrimFunc) -> bool:
 def _transformed(
     func: tirx.PrimFunc, values: dict[int, Callable[[], list[np.ndarray]]], target: Target, result: int | None
 ) -> Exchange | None:
-    """The kernel by transformed tiles, or None where it stays as it is."""
+    """Return the kernel as a Winograd convolution, or None if it stays as it is."""
     plan, rule = _planned(func, values, target, result)
     if plan.reason:
         return None
@@ -89,7 +90,7 @@ def _transformed(
 
 
 def plan_in(mod: IRModule, gvar: ir.GlobalVar, target: Target) -> Plan:
-    """What is said of transformed tiles for an unscheduled kernel of a module, as `TransformWindows` meets it."""
+    """Return the plan, or the refusal, of Winograd's transforms for an unscheduled kernel of a module."""
     calls = private_calls(mod).get(gvar, [])
     values = {at: partial(constants_of, calls, at) for at in constant_operands(mod).get(gvar, ())}
     return _planned(mod[gvar], values, target, None)[0]
@@ -101,7 +102,7 @@ def _planned(
     arrays = {func.params[position]: each for position, each in values.items()}
     rule = Winograd(list(arrays), partial(_choose, arrays=arrays, result=result))
     made = None
-    # What is beside the convolution is no product: a kernel of several stays for the rules that know them.
+    # Only rules after `Matmul` take the other stages, so a kernel with several products is left to the rules for those.
     with asking(func.without_attr(DECISIONS)) as account:
         if rule.runs_on(target) and _may_have_windows(func):
             made = InSequence([rule, *after(Matmul)]).function(func, target)
@@ -111,7 +112,7 @@ def _planned(
 
 
 def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | None) -> WinogradPlan | None:
-    """The fastest plan that is exact enough, or None if the plain convolution is faster."""
+    """Return the fastest plan that is exact enough, or None if the plain convolution is faster."""
     make = ChannelPlan if windows.innermost else WinogradPlan
     plans = [make(windows, each, params) for each in ([result] if result else RESULTS)]
     known = next(values for buffer, values in arrays.items() if buffer.same_as(windows.weights))()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of windows with their channels innermost, where neighbouring threads have neighbouring channels."""
+"""TurnWeights: weights of windows with their channels innermost, where adjacent threads have adjacent channels."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TurnWeights:
 
         y[b, c, h, w] += x[b, h + p, w + q, c] * k[0, p, q, c]
 
-    Refuses (leaves as they are) kernels that other rules than `WindowSlide` take, and weights that are no constants,
-    are read twice, or whose channels are not one of their dimensions.
+    Refuses (leaves as they are) kernels that other rules than `WindowSlide` take, and weights that are not constant,
+    are read twice, or do not have the channels as one of their dimensions.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -44,14 +44,14 @@ class TurnWeights:
 
 
 def turned(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
-    """A kernel that slides over channels, with those of its weights innermost; None if it does not, or they are.
+    """Return a kernel of a window with the channels of its weights innermost; None if nothing changes.
 
     Parameters
     ----------
     func : PrimFunc
         Unscheduled.
     positions : collection of int
-        Of the parameters that are constants.
+        Positions of the parameters that are constants.
     """
     reduction = WindowSlide().ask(func, target, lambda kernel, _: reduction_of(kernel))
     if reduction is not None and sliding_axis(reduction) is not None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rules for every target share: what a rule is, loop nests, what is seen in a kernel, the pass that asks them."""
+"""The parts that rules of all targets share: the interface of a rule, loop nests, and pattern matching on kernels."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See a matmul in a reduction: batch, rows, columns and depth, by which operand's value depends on which iterator.
+"""Recognise a GEMM in a reduction: sort iterators into batch, rows, columns and depth by the operands that use them.
 
     C[b, h, w, c] = sum_k A[(b*7 + h)*7 + w, k] * B[k, c]      rows b, h, w   columns c   depth k
     C[n, f, y, x] = sum_{i,p,q} D[n, i, y+p, x+q] * W[f, i, p, q]   rows f   columns n, y, x   depth i, p, q
     C[n, f, y, x] = sum_{i,p,q} D[n, f//4*4 + i, y+p, x+q] * W[f, i, p, q]   batch f//4   rows f%4   (grouped)
 
-Columns are the side that holds the iterator along which the result is contiguous in memory.
+The columns are the side that holds the iterator along which the result is contiguous in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .expressions import memory_order, uses
 from .nest import current_index_type, fresh, index
 from .reduction import Reduction
 
-# Rules ask one after the other for the same kernel.
+# Several rules in turn match the same kernel.
 _contractions, _split = Recent(64), Recent(64)
 
 
@@ -36,7 +36,8 @@ class Contraction:
     Attributes
     ----------
     in_pairs : bool
-        Operands are pairs of integers (of bytes where they have 16 bits), a product the `dot` of two (`ir.pairs`).
+        Operands are pairs of integers, of bytes where an operand has 16 bits. One multiplication is then the `dot` of
+        two pairs (`ir.pairs`).
     """
 
     reduction: Reduction
@@ -48,20 +49,20 @@ class Contraction:
     in_pairs: bool = False
 
     def times(self, left, right):
-        """One product of the sum."""
+        """Return one product of the sum."""
         return dot(widened(left), widened(right)) if self.in_pairs else left * right
 
     def swapped(self) -> Contraction:
-        """The same sum with rows and columns exchanged."""
+        """Return the same sum with rows and columns exchanged."""
         return replace(self, rows=self.columns, columns=self.rows, left=self.right, right=self.left)
 
     @property
     def depth(self) -> tuple:
-        """Reduction iterators."""
+        """The reduction iterators."""
         return self.reduction.reduce
 
     def extent(self, vars_) -> int:
-        """Product of the extents."""
+        """Return the product of the extents of some iterators."""
         total = 1
         for var in vars_:
             total *= self.reduction.extents[var]
@@ -69,12 +70,12 @@ class Contraction:
 
 
 def contraction_of(reduction: Reduction, pairs: bool = False) -> Contraction | None:
-    """The contraction in a reduction, or None: it does not add products, or nothing tells its operands apart.
+    """Return the contraction in a reduction, or None if it sums no products or no iterator separates the operands.
 
     Parameters
     ----------
     pairs : bool
-        The caller asks `Contraction.times` for a product, and so takes pairs of integers, too.
+        The caller multiplies by `Contraction.times`, and so accepts operands that are pairs of integers.
     """
     found = _contractions.get(reduction, lambda: _contraction_of(reduction), current_index_type())
     return None if found is not None and found.in_pairs and not pairs else found
@@ -146,7 +147,7 @@ def _group_size(reduction: Reduction, var) -> int | None:
 
 
 def split_iterator(reduction: Reduction, var, group: int) -> Reduction:
-    """The reduction with ``var`` taken apart into ``var // group`` and ``var % group``."""
+    """Return the reduction with ``var`` split into ``var // group`` and ``var % group``."""
     outer, inner = fresh(f"{var.name}_group"), fresh(f"{var.name}_in")
     extents: Mapping = {v: e for v, e in reduction.extents.items() if v is not var and not v.same_as(var)}
     extents = {**extents, outer: reduction.extents[var] // group, inner: group}

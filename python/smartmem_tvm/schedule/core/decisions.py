@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule decides by a model may be given instead: the one way from a tuner, or its records, into the schedules.
+"""Decisions of rules, which a tuner or its records can replace: their only way into the schedules.
 
-Where a rule has chosen how to run a kernel, as a frozen dataclass of numbers, it asks `decide`, with the facts that the
-choice depends on. Without given values the answer is the choice itself. A PrimFunc gives values in its attribute
-``smartmem.decisions``, by the names of decisions and fields::
+A rule chooses how to run a kernel by a model, and holds the choice as a frozen dataclass of numbers. It passes the
+choice to `decide`, with the facts that it depends on. `decide` returns the choice with the values that the PrimFunc
+gives in its attribute ``smartmem.decisions``, by the names of decisions and fields::
 
     {"gpu_matmul.rows": 64, "gpu_matmul.columns": 32, "gpu_matmul.thread_rows": 4, ...}
 
-The second decision of a kind in a kernel is ``gpu_matmul#1``; fields within fields are named with dots. ``rule`` gives
-the rule itself (`rivals`); decisions of other kinds than this one takes are then those of its rivals, and do not count.
+The second decision of a kind in a kernel is ``gpu_matmul#1``; fields within fields are named with dots. The value
+``rule`` gives the rule itself (`rivals`). Values for kinds of decisions that this rule does not take then belong to its
+rivals, and are ignored.
 
-The same account holds what a rule says of a kernel besides: the price of what it decided (`priced`), or why the kernel
-is not its business (`declined`).
+An `Account` also holds the other answers of a rule: the price of its plan (`priced`), or the reason why it does not
+take the kernel (`declined`).
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ class Decision:
     Attributes
     ----------
     name : str
-        Its kind, and its number among those of the kind unless it is the first.
+        The kind, and ``#`` and a number from the second decision of the kind on.
     kind : str
     facts : mapping of str to int
-        Extents, and what is known of the target.
+        Extents and properties of the target.
     values : mapping of str to int or bool
-        What was chosen, by the names of fields.
+        The chosen values, by the names of fields.
     allows : callable or None
-        Whether the rule can do with other such values.
+        Whether the rule can follow other values of these fields.
     """
 
     name: str
@@ -61,19 +62,19 @@ class Decision:
 
 @dataclass
 class Account:
-    """What a rule says of the kernel at hand while it is asked.
+    """Answers of a rule about the current kernel.
 
     Attributes
     ----------
     given : mapping
-        Values that the kernel brings along.
+        Values in the kernel's attribute.
     taken : list of Decision
     prices : list of callable
-        Make a `Price` each of what was decided, by the models of the rules that have one.
+        Each returns the `Price` of a plan, by the model of its rule.
     notes : dict
-        Kind -> what was chosen that no tuner varies, by the names of fields.
+        Kind -> chosen values that no tuner varies, by the names of fields.
     reason : str
-        Why the rule that was asked last does not take the kernel.
+        Why the last rule to decline does not take the kernel.
     """
 
     given: Mapping[str, int | bool]
@@ -88,7 +89,7 @@ _LEDGER: ContextVar[Account | None] = ContextVar("decisions of the kernel at han
 
 @contextmanager
 def asking(func: tirx.PrimFunc) -> Iterator[Account]:
-    """Within the context, the values that `func` gives count, and what rules say is noted on the account."""
+    """Use the values that `func` gives within the context, and note the answers of rules on the account."""
     account = Account(_given(func))
     token = _LEDGER.set(account)
     try:
@@ -99,36 +100,36 @@ def asking(func: tirx.PrimFunc) -> Iterator[Account]:
 
 @contextmanager
 def deciding(func: tirx.PrimFunc) -> Iterator[list[Decision]]:
-    """Within the context, the values that `func` gives count; the list is filled with the decisions taken."""
+    """Use the values that `func` gives within the context, and fill the list with the decisions taken."""
     with asking(func) as account:
         yield account.taken
 
 
 def declined(reason: str) -> None:
-    """Say why the kernel at hand is not the business of the rule that is asked; None, which the rule returns then."""
+    """Note why the current rule does not take the current kernel, and return None, which the rule returns too."""
     account = _LEDGER.get()
     if account is not None:
         account.reason = reason
 
 
 def last_reason() -> str:
-    """What was said last of why the kernel at hand is not some rule's business."""
+    """Return the last reason why a rule does not take the current kernel; empty if there is none."""
     account = _LEDGER.get()
     return account.reason if account is not None else ""
 
 
 def noted(kind: str, **values: int) -> None:
-    """Say what a rule has chosen that no tuner varies."""
+    """Note values that a rule has chosen and that no tuner varies."""
     account = _LEDGER.get()
     if account is not None:
         account.notes[kind] = {name: int(value) for name, value in values.items()}
 
 
 def priced(price: Callable[[], Price]) -> None:
-    """Say what the plan of the rule at hand would take; it is worked out only where the plan is kept."""
+    """Note the price of the current rule's plan; `price` is called only where the plan is kept."""
     account = _LEDGER.get()
     if account is not None:
-        account.prices.append(partial(copy_context().run, price))  # with the index type of the kernel at hand
+        account.prices.append(partial(copy_context().run, price))  # with the index type of the current kernel
 
 
 def _given(func: tirx.PrimFunc) -> dict[str, int | bool]:
@@ -136,14 +137,14 @@ def _given(func: tirx.PrimFunc) -> dict[str, int | bool]:
 
 
 def given_rule(func: tirx.PrimFunc | None = None) -> str | None:
-    """The rule that `func`, or the kernel at hand, is to be scheduled by; None if that is left open."""
+    """Return the rule that `func`, or by default the current kernel, gives for itself; None if it gives none."""
     ledger = _LEDGER.get()
     given = _given(func) if func is not None else ledger.given if ledger is not None else {}
     return NUMBERED[int(given[RULE_GENE])] if RULE_GENE in given else None
 
 
 def given_value(kind: str, field: str) -> int | bool | None:
-    """What the kernel at hand gives for a field of its next decision of a kind; None if that is left open."""
+    """Return the value that the current kernel gives for a field of its next decision of a kind; None without one."""
     ledger = _LEDGER.get()
     return ledger.given.get(f"{_name(kind, ledger)}.{field}") if ledger is not None else None
 
@@ -154,21 +155,21 @@ def _name(kind: str, ledger: Account) -> str:
 
 
 def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = None, **facts: int) -> Choice:
-    """`choice`, a frozen dataclass, with the values given for it in place of its own.
+    """Return `choice`, a frozen dataclass, with the values that the kernel gives in place of its own.
 
     Parameters
     ----------
     kind : str
-        What is decided; `tune.space` knows which values each kind may have.
+        The kind of decision; `tune.space` lists the values of each kind.
     fits : callable, optional
-        Whether the rule can do with another choice.
+        Whether the rule can follow another choice.
     facts : int
         Sizes that the choice depends on.
 
     Raises
     ------
     ScheduleError
-        If the rule cannot do with what is given.
+        If the rule cannot follow the given values.
     """
     ledger = _LEDGER.get()
     if ledger is None:
@@ -188,7 +189,7 @@ def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = No
 
 
 def attempt(make: Callable[[], Answer | None]) -> Answer | None:
-    """What `make` returns; if that is None, or it fails with a ScheduleError, its decisions and prices do not count."""
+    """Return the result of `make`; if that is None or `make` raises, drop the decisions and prices noted meanwhile."""
     ledger = _LEDGER.get()
     taken, prices = (len(ledger.taken), len(ledger.prices)) if ledger is not None else (0, 0)
     result = None
@@ -202,7 +203,7 @@ def attempt(make: Callable[[], Answer | None]) -> Answer | None:
 
 
 def check_all_asked(func: tirx.PrimFunc, taken: list[Decision]) -> None:
-    """Refuse values that are for another kernel.
+    """Refuse values that belong to another kernel.
 
     Raises
     ------
@@ -219,18 +220,18 @@ def check_all_asked(func: tirx.PrimFunc, taken: list[Decision]) -> None:
 
 
 def in_force(func: tirx.PrimFunc, taken: list[Decision]) -> dict[str, int | bool]:
-    """The given values without those for rivals of the rule that has taken decisions."""
+    """Return the given values that were used, without those for rivals of the rule that took the decisions."""
     known = {f"{each.name}.{name}" for each in taken for name in each.values} | {RULE_GENE}
     return {name: value for name, value in _given(func).items() if name in known}
 
 
 def given_values(taken: list[Decision]) -> dict[str, int | bool]:
-    """The attribute that gives exactly what was decided."""
+    """Return the attribute that gives the values of these decisions."""
     return {f"{each.name}.{name}": value for each in taken for name, value in each.values.items()}
 
 
 def _with_values(choice, given: Mapping, prefix: str):
-    """`choice` with the values whose names begin with `prefix`."""
+    """Return `choice` with the given values whose names begin with `prefix`."""
     if is_dataclass(choice):
         parts = {each.name: getattr(choice, each.name) for each in fields(choice)}
         return replace(choice, **{n: _with_values(part, given, f"{prefix}.{n}") for n, part in parts.items()})

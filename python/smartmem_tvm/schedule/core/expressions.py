@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions a rule asks about an expression: which iterators it uses, how it walks through memory, what it costs."""
+"""Properties of expressions that rules need: the iterators in them, strides in memory, cost."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from ...ir.kernel import substitute
 from ...ir.walk import collect, contains, loads, stores
 from .nest import fresh, index
 
-_CHEAP_ARITHMETIC = 16  # operations: more than that is a polynomial standing for a transcendental
+_CHEAP_ARITHMETIC = 16  # operations; more of them are a polynomial in place of a transcendental function
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
-_MOST_INTERVALS = 64  # of a loop, each of which is a loop of its own
+_MOST_INTERVALS = 64  # of one loop; each becomes a loop of its own
 _CHEAP_CALLS = frozenset({"if_then_else", "fabs", "sqrt", "rsqrt", "floor", "ceil", "isnan"})  # of any dialect
 
 
 def largest_divisor(number: int, most: int) -> int:
-    """The largest divisor of a number up to `most`; 1 if `most` is less."""
+    """Return the largest divisor of a number up to `most`; 1 if `most` is less than 1."""
     return max((n for n in range(1, min(number, most) + 1) if number % n == 0), default=1)
 
 
 def uses(expr, candidates: Sequence) -> list:
-    """Those of `candidates` (iterators) that occur in `expr`."""
+    """Return those of `candidates` (iterators) that occur in `expr`."""
     present = variables(expr)
     return [v for v in candidates if any(v.same_as(p) for p in present)]
 
 
 def replace_loads(node, replace):
-    """Rebuild `node` with every load for which `replace(load)` is not None replaced by it."""
+    """Return `node` with each load replaced by ``replace(load)``, where that is not None."""
 
     def visit(load):
         new = replace(load)
@@ -46,12 +46,12 @@ def replace_loads(node, replace):
 
 
 def has_select(node) -> bool:
-    """Whether the value depends on a condition: such code is not vectorised by TVM but lane by lane."""
+    """Whether the value depends on a condition; TVM computes it lane by lane instead of vectorising it."""
     return contains(node, (ir.Call, tirx.Select), lambda each: isinstance(each, tirx.Select) or is_if_then_else(each))
 
 
 def choices(node) -> list[tuple]:
-    """(condition, value if it holds, value if not) of each choice in an expression."""
+    """Return (condition, value if it holds, value if not) of each choice in an expression."""
     found = collect(node, (ir.Call, tirx.Select))
     selects = [(each.condition, each.true_value, each.false_value) for each in found if isinstance(each, tirx.Select)]
     return selects + [tuple(each.args) for each in found if is_if_then_else(each)]
@@ -69,19 +69,17 @@ def has_costly_call(node) -> bool:
 
 
 def _arithmetic(node) -> int:
-    """Operations on data (indices are integers)."""
+    """Return the number of operations on data; indices are integers and do not count."""
     return sum(str(operation.ty.dtype).startswith("float") for operation in collect(node, _ARITHMETIC))
 
 
 def size(node) -> int:
-    """Number of nodes of an expression tree (shared parts counted each time)."""
+    """Return the number of nodes of an expression tree; shared parts count each time."""
     return len(collect(node, ir.Expr))
 
 
 def contiguous_run(access, extent: int, outer: Mapping, most: int) -> int:
-    """Elements that lie next to each other in memory along a fused index, wherever an aligned group of them starts.
-
-    A whole number of runs makes up `most`, which may be any number.
+    """Return how many elements lie next to each other in memory along a fused index, from each multiple of the result.
 
     Parameters
     ----------
@@ -90,7 +88,7 @@ def contiguous_run(access, extent: int, outer: Mapping, most: int) -> int:
     outer : mapping of tirx.Var to int
         Extents of the other variables in the access.
     most : int
-        Longest run of interest; others are `most` halved some times, and divide it.
+        The longest run of interest, any number. The result is `most` or `most` halved some times, and divides it.
     """
     run = most
     while run > 1:
@@ -114,10 +112,10 @@ def _flat(indices: Sequence, shape: Sequence[int]):
 
 
 def _sums(indices: Sequence, shape: Sequence[int]) -> tuple[dict[int, int], set[int]]:
-    """Address of a variable -> elements between its values, and the addresses of those of which this is not known.
+    """Return variable -> its stride in elements, and the variables whose stride is unknown; both by their hashes.
 
-    Known are those of which no index holds more than sums and multiples. TVM's simplifier finds the same, in a hundred
-    times the time.
+    A stride is known where indices hold only sums and constant multiples of the variable. TVM's simplifier finds the
+    same strides, in a hundred times the time.
     """
     found: dict[int, int] = {}
     divided: set[int] = set()
@@ -127,12 +125,12 @@ def _sums(indices: Sequence, shape: Sequence[int]) -> tuple[dict[int, int], set[
 
 
 def strides_of(shape: Sequence[int]) -> list[int]:
-    """Elements between two places along each axis of a tensor that lies row by row."""
+    """Return the stride, in elements, of each axis of a row-major tensor."""
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def _add_multiples(expr, times: int, into: dict[int, int], divided: set[int]) -> None:
-    """Add what an expression grows by with each of its variables, times a number; note those that it does more with."""
+    """Add `times` the coefficient of each variable of a linear expression; note variables in other operations."""
     kind = type(expr)
     if kind is ir.Var:
         into[hash(expr)] = into.get(hash(expr), 0) + times
@@ -153,24 +151,24 @@ class Walk:
 
     @cached_property
     def analyzer(self) -> sym.Analyzer:
-        """TVM's, which knows the extents; for most accesses it is not asked."""
+        """TVM's analyzer, with the extents bound; most accesses do without it."""
         analyzer = sym.Analyzer()
         for var, extent in self.extents.items():
             analyzer.bind(var, ir.Range(0, int(extent)))
         return analyzer
 
     def offset(self, buffer, indices):
-        """Row-major offset of an access, simplified."""
+        """Return the row-major offset of an access, simplified."""
         return self.analyzer.simplify(_flat(indices, [int(d) for d in buffer.shape]))
 
     def stride(self, buffer, indices, var) -> int | None:
-        """Elements between the accesses at `var` and `var` + 1, or None if that is not one number."""
+        """Return the number of elements between the accesses at `var` and `var` + 1; None if it varies."""
         return self.strides(buffer, indices)(var)
 
     def strides(self, buffer, indices) -> Callable[[tirx.Var], int | None]:
-        """`stride` of one access, along any iterator."""
+        """Return `stride` of one access as a function of the iterator."""
         sums, divided = _sums(indices, [int(d) for d in buffer.shape])
-        whole: list = []  # the position in memory, as soon as it is needed
+        whole: list = []  # the position in memory, computed when it is first needed
 
         def stride(var) -> int | None:
             if hash(var) not in divided:
@@ -182,8 +180,8 @@ class Walk:
         return stride
 
     def step(self, expr, var) -> int | None:
-        """What an index grows by from `var` to `var` + 1, or None if that is not one number."""
-        # the last value of `var` has no successor: let the simplifier see a range in which both exist
+        """Return the difference of an index between `var` and `var` + 1; None if it varies."""
+        # The last value of `var` has no successor: the simplifier gets a range in which both exist.
         step = tirx.Var("step", var.ty.dtype)
         self.analyzer.bind(step, ir.Range(0, max(1, int(self.extents[var]) - 1)))
         before, after = (substitute(expr, {var: step + d}) for d in (0, 1))
@@ -191,14 +189,14 @@ class Walk:
         return int(delta) if isinstance(delta, tirx.IntImm) else None
 
     def load_stride(self, expr, var) -> int | None:
-        """Stride of a bare load along `var`; None if `expr` is not a bare load or the stride is not one number."""
+        """Return the stride of a bare load along `var`; None if `expr` is no bare load or the stride varies."""
         if not isinstance(expr, ir.TensorLoad):
             return None
         return self.stride(expr.source, expr.indices, var)
 
 
 def memory_order(vars_: Sequence, extents: Mapping, buffer, indices) -> tuple:
-    """Iterators by falling stride of an access; those along which it is scattered come first."""
+    """Return iterators by falling stride of an access; those without a constant stride come first."""
     step = Walk(extents).strides(buffer, indices)
 
     def distance(var) -> int:
@@ -209,7 +207,7 @@ def memory_order(vars_: Sequence, extents: Mapping, buffer, indices) -> tuple:
 
 
 def split_index(flat, vars_: Sequence, extents: Mapping) -> dict:
-    """Row-major decoding of a fused index: a value for each of `vars_`, the last one running fastest."""
+    """Decode a row-major fused index into a value for each of `vars_`, the last one running fastest."""
     point, rest = {}, flat
     for position, var in reversed(list(enumerate(vars_))):
         extent = index(extents[var])
@@ -219,7 +217,7 @@ def split_index(flat, vars_: Sequence, extents: Mapping) -> dict:
 
 
 def fused_index(vars_, extents):
-    """The fused index of some iterators, the last one running fastest."""
+    """Return the fused index of some iterators, the last one running fastest."""
     flat = index(0)
     for var in vars_:
         flat = flat * index(extents[var]) + var
@@ -227,14 +225,20 @@ def fused_index(vars_, extents):
 
 
 def piece_length(node, var, extents: Mapping) -> int:
-    """Length of pieces of the loop over `var` in which no ``//`` changes and no ``%`` wraps; 1 if there is neither."""
+    """Return the length of pieces of the loop over `var` in which no ``//`` changes and no ``%`` wraps.
+
+    The result is 1 if there is neither.
+    """
     divisions = [each for each in collect(node, (tirx.FloorDiv, tirx.FloorMod)) if isinstance(each.b, tirx.IntImm)]
     divisors = [int(each.b) for each in divisions if uses(each.a, [var])]
     return gcd(extents[var], *divisors) if divisors else 1
 
 
 def intervals(node, var, extents: Mapping) -> list[tuple[int, int]]:
-    """(first, length) of the parts of the loop over `var` in which no condition on it alone changes: joined tensors."""
+    """Return (first, length) of the parts of the loop over `var` in which no condition on `var` alone changes.
+
+    A concatenation has one for each of its tensors.
+    """
     size, cuts = extents[var], {0}
     for condition, _, _ in choices(node):
         if variables(condition) == [var]:
@@ -244,7 +248,7 @@ def intervals(node, var, extents: Mapping) -> list[tuple[int, int]]:
 
 
 def _changes(condition, var, size: int) -> set[int]:
-    """Places from which on a condition holds, or no longer holds; none if it is not of integers only."""
+    """Return the values from which on a condition holds, or no longer holds; none if it is not of integers only."""
     try:
         holds = np.broadcast_to(evaluate(condition, {var: np.arange(size)}), size)
     except NotAnIndex:
@@ -253,7 +257,7 @@ def _changes(condition, var, size: int) -> set[int]:
 
 
 def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int:
-    """How many trailing iterators can run as one loop with every access walking at a constant stride.
+    """Return how many trailing iterators can run as one loop, along which each access has a constant stride.
 
     Parameters
     ----------
@@ -273,12 +277,12 @@ def fusable_suffix(vars_: Sequence, extents: Mapping, accesses: Sequence) -> int
 
 
 def accesses_of(stage) -> list:
-    """(buffer, indices) of every load and store of a stage."""
+    """Return (buffer, indices) of each load and store of a stage."""
     read = [(load.source, tuple(load.indices)) for load in loads(stage.body)]
     return read + [(store.buffer, tuple(store.indices)) for store in stores(stage.body)]
 
 
 def lie_side_by_side(stage, var) -> bool:
-    """Whether elements along an iterator may be a vector: neighbours, or the same, in all that a stage touches."""
+    """Whether an iterator can be vectorised: each access of a stage has stride 1 or 0 along it, and none branches."""
     walk = Walk(stage.extents)
     return not branches(stage.body) and all(walk.stride(*access, var) in (0, 1) for access in accesses_of(stage))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which element-wise stages rules want folded into their readers, so that they see reductions and what surrounds them.
+"""Policies of folding element-wise stages into their readers, so that a rule sees a reduction with its surroundings.
 
     t[i] = x[i] + b[i]; y[i] = erf(t[i] * 0.7) * t[i]   ->   y[i] = erf((x[i] + b[i]) * 0.7) * (x[i] + b[i])
 
-Each is a policy for `ir.compose.fold`. None lets a statement grow out of proportion; they differ in the work that may
-be repeated.
+Each is a policy for `ir.compose.fold`. All bound the size of a statement; they differ in the work that they let a
+kernel repeat.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ...ir.recent import Recent
 from .expressions import has_costly_call, has_select, size
 
 _folded = Recent(64)
-LARGEST = 4000  # nodes of a folded statement; LLVM and TVM are linear in it
+LARGEST = 4000  # nodes of a folded statement; compile time of LLVM and TVM is linear in them
 
 
 def folded(kernel: Kernel, policy: Callable[[Stage, list[Stage]], bool]) -> Kernel:
-    """The kernel with its stages folded into their readers as a policy wants it, once for all rules."""
+    """Return the kernel with its stages folded into their readers by a policy; rules share the result."""
     return _folded.get(kernel, lambda: fold(kernel, policy), policy)
 
 
 def in_proportion(stage: Stage, readers: list[Stage]) -> bool:
-    """Whatever does not grow out of proportion.
+    """Whether folding keeps each statement within `LARGEST` nodes.
 
-    For windows on a GPU: it has more arithmetic than memory, and a padded copy would be a kernel of its own.
+    For windows on a GPU: arithmetic is cheaper there than memory, and a padded copy would be a kernel of its own.
     """
     return all(
         size(stage.body.value) * len(_reads(stage, r)) + size(r.body) <= LARGEST and not nests_too_deep(stage, r)
@@ -41,7 +41,7 @@ def in_proportion(stage: Stage, readers: list[Stage]) -> bool:
 
 
 def costly_once(stage: Stage, readers: list[Stage]) -> bool:
-    """What is cheap, or needed at one place of one reader.
+    """Whether a stage is cheap to compute again, or is read by one reader at one place only.
 
     For GPUs: arithmetic is cheaper than a trip through memory, and a condition costs a thread next to nothing.
     """
@@ -51,9 +51,9 @@ def costly_once(stage: Stage, readers: list[Stage]) -> bool:
 
 
 def costly_once_and_plain_sums(stage: Stage, readers: list[Stage]) -> bool:
-    """As `costly_once`, but what reductions read is cheap and without conditions.
+    """Whether `costly_once` holds, and a stage that a reduction reads is cheap and without conditions.
 
-    For CPUs: a padded copy stays before the window that slides over it, a transcendental before the sum of its values.
+    For CPUs: a padded copy stays in front of its window, and a transcendental function in front of a sum of its values.
     """
     if any(r.reduction for r in readers) and (has_select(stage.body.value) or has_costly_call(stage.body.value)):
         return False
@@ -61,7 +61,7 @@ def costly_once_and_plain_sums(stage: Stage, readers: list[Stage]) -> bool:
 
 
 def _at_once(stage: Stage, readers: list[Stage]) -> bool:
-    """Whether folding repeats nothing: the only reader reads at one place, and not again and again."""
+    """Whether folding repeats no work: the only reader reads each element once, at one place."""
     if len(readers) > 1:
         return False
     first, *others = (tuple(load.indices) for load in _reads(stage, readers[0]))
@@ -75,5 +75,5 @@ def _has_one_store(stage: Stage) -> bool:
 
 
 def _reads(stage: Stage, reader: Stage) -> list:
-    """Loads of `reader` of what `stage` computes."""
+    """Return the loads of `reader` from the result of `stage`."""
     return [load for load in reader.loads if load.source.same_as(stage.outputs[0])]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A contraction as products of two matrices: each group of its iterators as one index."""
+"""A contraction as a batch of GEMMs: each group of its iterators as one index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FusedContraction:
 
     @cached_property
     def batch(self) -> int:
-        """Independent products."""
+        """Number of independent GEMMs."""
         return self.contraction.extent(self.contraction.batch)
 
     @cached_property
@@ -37,7 +37,7 @@ class FusedContraction:
         return self.contraction.extent(self.contraction.depth)
 
     def point(self, batch=None, row=None, column=None, depth=None) -> dict:
-        """Iterator values of fused indices; None leaves a group out."""
+        """Return the iterator values of fused indices; None leaves a group out."""
         c, point = self.contraction, {}
         for vars_, flat in ((c.batch, batch), (c.rows, row), (c.columns, column), (c.depth, depth)):
             if flat is not None:

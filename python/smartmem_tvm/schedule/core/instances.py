@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One expression at many places: what loops are made of that are written out."""
+"""One expression at many places, as in the body of an unrolled loop nest."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ...ir.index_map import EVALUATE, is_if_then_else, variables
 from .nest import Scope
 
 Sum = dict[int, int]
-"""A sum of multiples of variables: number of a variable -> factor."""
+"""A linear combination of variables: number of a variable -> factor."""
 _SIGNS = {tirx.Add: 1, tirx.Sub: -1}
 
 
 class Alike:
-    """Of expressions that are equal, the first one: what several `Instances` of a kernel have in common."""
+    """A table that maps equal expressions to the first of them; several `Instances` of a kernel share it."""
 
     def __init__(self):
         self._seen: dict[int, list] = {}
         self._made: dict[tuple, object] = {}
 
     def first(self, expr):
-        """What was the first to be equal to an expression."""
+        """Return the first expression seen that is equal to `expr`."""
         alike = self._seen.setdefault(tvm_ffi.structural_hash(expr), [])
         for other in alike:
             if tvm_ffi.structural_equal(expr, other):
@@ -35,7 +35,7 @@ class Alike:
         return expr
 
     def made(self, of: Hashable, parts: Sequence, make: Callable):
-        """``make(*parts)``: equal `parts` are the same object, so that nothing has to be compared."""
+        """Return ``make(*parts)``, made once: equal `parts` are the same object, so their ids are the key."""
         known = (of, *map(id, parts))
         if known not in self._made:
             self._made[known] = make(*parts)
@@ -44,9 +44,9 @@ class Alike:
 
 @dataclass
 class _Piece:
-    """An expression, the sums (`_sums`) and the parts in it, by number, and what it came to so far.
+    """An expression, the sums (`_sums`) and the numbers of the parts in it, and its values so far (`known`).
 
-    `same` is the part that it is, if it is nothing else; `at` are the numbers of the sums.
+    `same` is the number of a part if the expression is that part and nothing else; `at` are the numbers of the sums.
     """
 
     expr: object
@@ -60,9 +60,9 @@ class _Piece:
 
 @dataclass
 class _Part:
-    """A load or a choice: `make` makes it of its pieces, and `name` stands for it in what it is inside of.
+    """A load or a choice: `make` builds it from its pieces, and `name` stands for it in the expression around it.
 
-    Two parts with the same `of` are equal where their pieces are.
+    Two parts with the same `of` are equal if their pieces are.
     """
 
     name: tirx.Var
@@ -75,8 +75,8 @@ class _Part:
 class Instances:
     """``scope.simplify(substitute(expr, where))`` for places that differ in some variables only.
 
-    An index of a load or a condition depends on one or two of them, mostly, and of a window on the sum of two: it is
-    worked out once for all places that have these in common. Results that are equal are the same object.
+    An index or a condition mostly depends on one or two of these variables, in a window on the sum of two. It is
+    simplified once for all places at which these have the same values. Equal results are the same object.
 
     Parameters
     ----------
@@ -84,12 +84,12 @@ class Instances:
     vars_ : sequence of tirx.Var
         The variables that differ.
     alike : Alike, optional
-        Shared with others whose results are to be the same objects too.
+        Shared with other `Instances`, so that equal results of all are the same object.
     """
 
     def __init__(self, scope: Scope, expr, vars_: Sequence, alike: Alike | None = None):
         self.scope, self.alike = scope, alike or Alike()
-        self.parts: list[_Part] = []  # what is inside of another one comes before it
+        self.parts: list[_Part] = []  # inner ones before outer ones
         self._numbers = {hash(var): number for number, var in enumerate(vars_)}
         self._names: dict = {}
         self._known: dict[tuple, object] = {}
@@ -100,14 +100,14 @@ class Instances:
             piece.at = [self._sums.index(each) for each in piece.sums]
 
     def at(self, key: Sequence, where: Callable[[], Mapping]):
-        """The expression at one place.
+        """Return the expression at one place.
 
         Parameters
         ----------
         key : sequence of int
-            For each of the variables how far its value is from what it is for 0.
+            The offset of each variable from its value at the first place, whose key is all zeros.
         where : callable
-            Returns the values of all variables, if they are needed.
+            Returns the values of all variables; called only if they are needed.
         """
         sums = tuple([sum([times * key[n] for n, times in each]) for each in self._sums])
         found = self._known.get(sums)
@@ -117,7 +117,7 @@ class Instances:
 
     def _made(self, sums: Sequence[int], where: Callable[[], Mapping]):
         made: list = []
-        places: dict = {}  # by address: comparing two variables takes longer
+        places: dict = {}  # by hash, as comparing two variables takes longer
 
         def value(piece: _Piece):
             if piece.same is not None:
@@ -166,7 +166,7 @@ class Instances:
 
 
 def _sums(expr, numbers: Mapping[int, int]) -> tuple[Sum | None, list[Sum]]:
-    """What an expression is as a sum, None if it is none, and the sums that its value depends on.
+    """Return an expression as a linear combination, None if it is none, and the combinations that it depends on.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop nests written by hand: the few statements every rule is made of."""
+"""Builders of loop nests: the few statements that all rules emit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VECTOR, UNROLL = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
 
 @contextmanager
 def index_type(dtype: str):
-    """Within the context, loops and indices have this integer type: that of the kernel at hand."""
+    """Give loops and indices this integer type within the context: that of the current kernel."""
     token = _INDEX_TYPE.set(dtype)
     try:
         yield
@@ -30,13 +30,13 @@ def index_type(dtype: str):
 
 
 def current_index_type() -> str:
-    """The integer type of loops and indices."""
+    """Return the integer type of loops and indices."""
     return _INDEX_TYPE.get()
 
 
 @contextmanager
 def outlined():
-    """Within the context, `on_chip` writes nothing: nests are for those who look at accesses to memory only."""
+    """Make `on_chip` emit nothing within the context, for callers that read only the accesses to memory of a nest."""
     token = _OUTLINED.set(True)
     try:
         yield
@@ -45,17 +45,20 @@ def outlined():
 
 
 def on_chip(make: Callable[[], tirx.Stmt]) -> tirx.Stmt:
-    """What ``make()`` writes, a statement without accesses to memory: most of a nest that is written out."""
+    """Return ``make()``, a statement without accesses to memory, or within `outlined` an empty statement.
+
+    These statements are most of an unrolled nest, so leaving them out saves most of the time to build it.
+    """
     return tirx.Evaluate(tirx.const(0, "int32")) if _OUTLINED.get() else make()
 
 
 def fresh(name: str) -> tirx.Var:
-    """A new index variable."""
+    """Return a new index variable."""
     return tirx.Var(name, _INDEX_TYPE.get())
 
 
 def index(value: int) -> tirx.IntImm:
-    """An integer as an index expression."""
+    """Return an integer as an index expression."""
     return _constant(_INDEX_TYPE.get(), int(value))
 
 
@@ -65,7 +68,7 @@ def _constant(dtype: str, value: int) -> tirx.IntImm:
 
 
 def loop(extent, body: Callable, name: str = "i", kind=SERIAL) -> tirx.Stmt:
-    """``for name in range(extent): body(name)``; a loop that runs once is no loop."""
+    """Return ``for name in range(extent): body(name)``; for extent 1 ``body(0)`` without a loop."""
     if isinstance(extent, int) and extent == 1:
         return body(index(0))
     var = fresh(name)
@@ -74,13 +77,13 @@ def loop(extent, body: Callable, name: str = "i", kind=SERIAL) -> tirx.Stmt:
 
 
 class Scope:
-    """Loops that remember the range of their variable, so that indices under them can be simplified."""
+    """A builder of loops that keeps the range of each loop variable, so that indices under them can be simplified."""
 
     def __init__(self):
         self.analyzer = sym.Analyzer()
 
     def loop(self, extent, body: Callable, name: str = "i", kind=SERIAL, most: int | None = None) -> tirx.Stmt:
-        """As `loop`; `most` bounds an extent that is an expression."""
+        """Return a loop, as the function `loop` does; `most` bounds an extent that is an expression."""
 
         def bound(var):
             if isinstance(var, ir.Var):
@@ -92,12 +95,12 @@ class Scope:
     def tasks(
         self, total: int, parts: int, body: Callable, name: str = "i", around: Callable = lambda nest: nest
     ) -> tirx.Stmt:
-        """``body(0)`` to ``body(total - 1)`` in at most `parts` equal tasks, in parallel if there are several.
+        """Return ``body(0)`` to ``body(total - 1)`` in at most `parts` equal tasks, in parallel if there are several.
 
         Parameters
         ----------
         around : callable
-            What a task makes of its loop: memory of its own, most of all.
+            Wraps the loop of a task, mostly to allocate memory of its own.
         """
         chunk, count = split_work(total, parts)
 
@@ -111,7 +114,7 @@ class Scope:
     def nest(
         self, vars_: Sequence, extents: Mapping, body: Callable, name: str = "r", kind: Callable = lambda var: SERIAL
     ) -> tirx.Stmt:
-        """Loops over iterators, the first one outermost; `body` takes a dict of each iterator's place.
+        """Return loops over iterators, the first one outermost; `body` takes a dict of iterator -> value.
 
         Parameters
         ----------
@@ -128,16 +131,16 @@ class Scope:
         return at({})
 
     def vectors(self, width: int, lanes: int, body: Callable) -> tirx.Stmt:
-        """``body(0)`` to ``body(width - 1)``, simplified, as whole vectors of `lanes` and a short one of the rest."""
+        """Return ``body(0)`` to ``body(width - 1)``, simplified, as vectors of `lanes` and a short one for the rest."""
         count, rest = divmod(width, lanes)
         whole = self.loop(count, lambda v: self._vector(v * index(lanes), lanes, body), "v", UNROLL) if count else None
         return block(whole, self._vector(index(width - rest), rest, body) if rest else None)
 
     def line(self, length: int, lanes: int, body: Callable, name: str = "c") -> tirx.Stmt:
-        """``body(0)`` to ``body(length - 1)``, elements side by side, as vectors: of `lanes`, or less in a short line.
+        """Return ``body(0)`` to ``body(length - 1)``, contiguous elements, as vectors of `lanes`, or less if short.
 
-        What is left of the line is a vector that ends where the line does: some elements are computed again, which
-        takes less time than single ones.
+        The last vector ends at the end of the line. It computes some elements again, which takes less time than the
+        rest of them one by one.
         """
         lanes = power_of_two(lanes, length)
         count, rest = divmod(length, lanes)
@@ -156,11 +159,11 @@ class Scope:
     def simplify(self, node):
         """Simplify the indices and conditions in an expression or statement under the loops built so far."""
 
-        # A list of TVM's as a slice: it takes one element after the other much longer.
+        # `[:]` copies TVM's array at once; iterating over it takes much longer.
         def load(ld):
             return tirx.BufferLoad(
                 ld.source, [self.index(each) for each in ld.indices[:]]
-            )  # `source[...]` looks at each index again
+            )  # `source[...]` would check each index again
 
         callbacks = ((ir.TensorLoad, load), (ir.Call, self._select))
         return rewrite_accesses(node, callbacks, self.index)
@@ -180,25 +183,25 @@ class Scope:
 
 
 def power_of_two(most: int, size: int) -> int:
-    """`most`, a power of two, or the largest one that is no more than `size`."""
+    """Return `most`, a power of two, halved until it is no more than `size`."""
     while most > size:
         most //= 2
     return most
 
 
 def block(*statements) -> tirx.Stmt:
-    """Statements in order; None stands for nothing, and of nothing else comes a statement that does nothing."""
+    """Return statements in order without those that are None; an empty statement if none is left."""
     flat = [s for s in statements if s is not None] or [tirx.Evaluate(index(0))]
     return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat)
 
 
 def store(buffer, value, *indices) -> tirx.Stmt:
-    """``buffer[indices] = value``."""
+    """Return ``buffer[indices] = value``."""
     return tirx.BufferStore(buffer, value, [index(i) if isinstance(i, int) else i for i in indices])
 
 
 def scratch(shape: Sequence[int], dtype: str, name: str):
-    """A buffer to be allocated with `allocate`."""
+    """Return a buffer to be allocated with `allocate`."""
     return tirx.decl_buffer([index(n) for n in shape], dtype, name, layout=None)
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut a kernel where the tensors change that its elements come from: a joined tensor read by element-wise work.
+"""Cut a kernel that reads a concatenation of tensors into one kernel for each of them.
 
     y[i, j] = exp(if_then_else(8 <= j, b[i, j - 8], a[i, j]))
     ->
     y[i, j] = exp(a[i, j]) for j in 0..8;  y[i, j] = exp(b[i, j - 8]) for j in 8..
 
-No vector is loaded from two tensors, so that what depends on the choice is computed element by element, functions
-included. In each piece there is nothing to choose.
+No vector load spans two tensors, so values that depend on such a choice, transcendental functions included, would be
+computed element by element. A piece has no choice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .expressions import choices
 from .nest import Scope
 
 MOST_PIECES = 12
-LEAST_PIECE = 256  # results of a piece below which its loops cost more than choosing
+LEAST_PIECE = 256  # results of a piece; loops of its own would cost a smaller one more than the choice does
 
 _BELOW = (tirx.LE, tirx.LT)
 _ABOVE = (tirx.GE, tirx.GT)
@@ -34,22 +34,23 @@ _ABOVE = (tirx.GE, tirx.GT)
 
 @dataclass(frozen=True)
 class _Cut:
-    """An iterator of each stage, and where its range is cut."""
+    """An iterator of each stage, and the bounds at which its range is cut."""
 
     axes: dict
     bounds: tuple[int, ...]
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """First and length of each piece."""
+        """First value and length of each piece."""
         return [(begin, end - begin) for begin, end in itertools.pairwise(self.bounds)]
 
 
 def pieces(kernel: Kernel) -> list[Kernel]:
-    """Kernels that together compute what `kernel` does, each a range of its results without choices between tensors.
+    """Return kernels that each compute a range of the results of `kernel`, without choices between tensors.
 
-    Each has the buffers of the whole. It is cut along one dimension after the other, a piece only where something is
-    chosen in it. Just the kernel if nothing chooses, or if the pieces would be too many or small.
+    Each has the buffers of the whole. The kernel is cut along one dimension after the other, and a piece again only if
+    a choice remains in it. The result is the kernel alone if it has no choice, or if the pieces would be too many or
+    too small.
     """
     if len(kernel.outputs) != 1 or not all(isinstance(stage.body, tirx.BufferStore) for stage in kernel.stages):
         return [kernel]
@@ -58,7 +59,7 @@ def pieces(kernel: Kernel) -> list[Kernel]:
 
 
 def _pieces(kernel: Kernel) -> list[Kernel]:
-    """The same, however many."""
+    """Return the same pieces without a limit of their number."""
     last = kernel.last
     written = [at for at in last.body.indices if isinstance(at, ir.Var) and at in last.spatial]
     for cut in filter(None, (_cut(kernel, var) for var in written)):
@@ -69,7 +70,7 @@ def _pieces(kernel: Kernel) -> list[Kernel]:
 
 
 def _cut(kernel: Kernel, var) -> _Cut | None:
-    """Where to cut along an iterator of the last stage; None if nowhere, or not all stages run along it."""
+    """Return the cut along an iterator of the last stage; None if there is none, or not all stages run along it."""
     axes = along_result(kernel, var)
     if len(axes) < len(kernel.stages):
         return None
@@ -80,14 +81,14 @@ def _cut(kernel: Kernel, var) -> _Cut | None:
 
 
 def _bounds(value, var) -> Iterator[int]:
-    """Values of `var` at which a condition changes that chooses between tensors."""
+    """Yield the values of `var` at which a condition that chooses between tensors changes."""
     for condition, *ways in choices(value):
         if all(map(loads, ways)) and isinstance(condition, (*_BELOW, *_ABOVE)):
             yield from _changes(condition, var)
 
 
 def _changes(condition, var) -> Iterator[int]:
-    """The first value of `var` at which a comparison with a number is not what it was at the one before."""
+    """Yield the first value of `var` at which a comparison with a number changes."""
     a, b = condition.a, condition.b
     if isinstance(a, tirx.IntImm) and b.same_as(var):  # a <= v, a < v, a >= v, a > v
         yield int(a) + isinstance(condition, (tirx.LT, tirx.GE))
@@ -101,7 +102,7 @@ def _piece(kernel: Kernel, axes: Mapping, piece: tuple[int, int]) -> Kernel:
 
 
 def _part(stage: Stage, ranges: Mapping, local: set) -> Stage:
-    """A stage over ranges (first, length) of some iterators; buffers of the kernel itself are used from their start."""
+    """Return a stage over ranges (first, length) of some iterators; `local` buffers are used from their start."""
     whole = {var: tirx.Var(var.name, var.ty) for var in ranges}  # its place in the whole result
     back = {new: old for old, new in whole.items()}
     moved = {new: old + tirx.const(ranges[old][0], old.ty.dtype) for new, old in back.items()}

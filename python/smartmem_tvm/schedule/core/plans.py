@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule answers about a kernel: how it would run it, at which price, or why it does not take it."""
+"""The answer of a rule about a kernel: its plan with decisions and prices, or the reason why it declines."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ PLAN = "smartmem.plan"
 
 @dataclass(frozen=True)
 class Price:
-    """What a rule's model of time predicts for a plan.
+    """The time that a rule's model predicts for a plan.
 
     Attributes
     ----------
     cycles : float
         Of a core, or of a processor of a GPU.
     terms : mapping of str to float
-        Cycles by what they are spent on.
+        Cycles of each part of the work.
     how : str
-        How the terms come to the price: ``sum``, or a sentence where some of them overlap.
+        How the terms make up the price: ``sum``, or a sentence where some of them overlap.
     shared : int
-        Cores that the cycles are shared by, where they are of all work; 1 where they are of the core that is done last.
+        The number of cores among which `cycles` are divided, if they count all work; 1 if they are those of the core
+        that finishes last.
     """
 
     cycles: float
@@ -39,31 +40,31 @@ class Price:
     shared: int = 1
 
     def as_dict(self) -> dict:
-        """Plain data for JSON, in hundredths of a cycle."""
+        """Return plain data for JSON, rounded to hundredths of a cycle."""
         terms = {name: round(value, 2) for name, value in self.terms.items()}
         return {"cycles": round(self.cycles, 2), "shared": self.shared, "terms": terms, "how": self.how}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one rule answers about one kernel.
+    """The answer of one rule about one kernel.
 
     Attributes
     ----------
     rule, family : str
-        The rule, and the kernels that it is for, in words. Of a kernel in runs, those of the runs.
+        The rule, and the kernels that it is for, in words. For a kernel that is cut into runs, those of the runs.
     catch_all : bool
-        The rule answers for whatever others leave over.
+        The rule takes the kernels that no other rule takes.
     decisions : sequence of Decision
-        What was decided, and what that depended on.
+        The decisions, with the facts that they depend on.
     models : sequence of callable
-        Make a `Price` each, or None: of each run of the kernel whose rule has a model of time.
+        One for each run of the kernel whose rule has a model of time; each returns a `Price` or None.
     notes : mapping
-        What was chosen that no tuner varies: kind -> values by the names of fields.
+        Chosen values that no tuner varies: kind -> values by the names of fields.
     reason : str
         Why the rule does not take the kernel; empty if it does.
     raised : bool
-        It would take the kernel and cannot: `reason` is its ScheduleError.
+        The rule is for such kernels but raised a ScheduleError, which is the `reason`.
     func : PrimFunc or None
         The scheduled kernel.
     """
@@ -80,16 +81,16 @@ class Plan:
 
     @property
     def record(self) -> dict:
-        """What is noted on the kernel of its rule (`core.rule.RULE`)."""
+        """The attribute of the kernel that names its rule (`core.rule.RULE`)."""
         return {"name": self.rule, "family": self.family, "catch_all": self.catch_all}
 
     @property
     def prices(self) -> list[Price]:
-        """What the models of its rules predict."""
+        """The predictions of the models of its rules."""
         return [price for price in (model() for model in self.models) if price is not None]
 
     def as_dict(self) -> dict:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         if self.reason:
             return {"rule": self.rule, "reason": self.reason}
         decided = {each.name: {key: int(value) for key, value in each.values.items()} for each in self.decisions}
@@ -101,7 +102,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan that was picked for a kernel, and those whose rules were asked before it.
+    """The plan that was chosen for a kernel, and the answers of the rules that were asked before.
 
     Attributes
     ----------
@@ -115,12 +116,12 @@ class Choice:
     rejected: Sequence[Plan] = ()
 
     def as_json(self) -> str:
-        """The value of the attribute `PLAN`; kernels that are equal have equal ones."""
+        """Return the value of the attribute `PLAN`; it is equal for equal kernels."""
         chosen = None if self.plan is None else self.plan.as_dict()
         return json.dumps({"chosen": chosen, "rejected": [each.as_dict() for each in self.rejected]})
 
 
 def plan_on(func: tirx.PrimFunc) -> dict | None:
-    """The choice that is kept on a scheduled kernel, as `Choice.as_json` wrote it; None if there is none."""
+    """Return the choice in a scheduled kernel's attribute, as `Choice.as_json` wrote it; None if there is none."""
     kept = (func.attrs or {}).get(PLAN)
     return None if kept is None else json.loads(str(kept))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether schedules see a product in a kernel: a matmul or a convolution, with rows and columns."""
+"""A test of whether rules recognise a product in a kernel: a matmul or a convolution, with rows and columns."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .sequence import run_of
 
 
 def from_first_sum(kernel: Kernel) -> tuple[int, Kernel]:
-    """Number of the first stage that adds up, and it with what follows as a kernel; all of the kernel if none does.
+    """Return the number of the first reduction stage, and a kernel of it and the stages after it.
 
-    Element by element is what precedes it, such as a padded copy.
+    The stages before it are element-wise, such as a padded copy. A kernel without a reduction is returned whole.
     """
     first = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), 0)
     return first, run_of(kernel, kernel.stages[first:]) if first else kernel
 
 
 def is_product(kernel: Kernel) -> bool:
-    """Whether the first sum of a kernel, and what follows it, is a product; a padded copy may precede it.
+    """Whether the first reduction of a kernel, with the stages after it, is a product; a padded copy may precede it.
 
-    A view fused behind a product may leave it none: in ``out[y] = sum[(y + 1) // 2, (y + 1) % 2]`` nothing tells the
-    rows from the columns.
+    A view that is fused behind a product may hide it: in ``out[y] = sum[(y + 1) // 2, (y + 1) % 2]`` no iterator
+    separates the rows from the columns.
     """
     reduction = reduction_of(from_first_sum(kernel)[1])
     contraction = contraction_of(reduction, pairs=True) if reduction is not None else None

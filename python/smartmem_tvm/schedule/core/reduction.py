@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reduction with the element-wise work that follows it: what matmul, convolution, pooling and sums have in common.
+"""A reduction with its element-wise epilogue, the common form of matmul, convolution, pooling and sums.
 
     acc[s...] = init;  acc[s...] = combine(acc[s...], term(s..., r...));  out[f(s)] = finish(acc[s...], s...)
 
-`reduction_of` reads this form off a kernel; matmul and window rules start from it.
+`reduction_of` recognises this form in a kernel; matmul and window rules start from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMBINERS: dict[type, Callable] = {
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """One reduction stage and its epilogue; iterators of extent 1 are gone.
+    """One reduction stage and its epilogue, without iterators of extent 1.
 
     Attributes
     ----------
@@ -40,16 +40,16 @@ class Reduction:
         Iterators of the accumulator and of the sum.
     extents : mapping of tirx.Var to int
     init, term : expression
-        Start value and the value added (multiplied, compared) per point.
+        Start value, and the value that each point adds (multiplies, compares).
     combine : callable
         ``(accumulated, term) -> expression``.
     accumulator : buffer
-        Where the unfused program keeps the sum; it need not exist after scheduling.
+        The buffer of the sum in the unfused program; it need not exist after scheduling.
     output : buffer
     indices : tuple of expression
-        Where the result of a spatial point goes.
+        Indices in `output` of the result of a spatial point.
     finish : expression
-        Value stored; it loads `accumulator` at its spatial iterators.
+        The stored value; it loads `accumulator` at its spatial iterators.
     """
 
     spatial: tuple
@@ -64,12 +64,12 @@ class Reduction:
     finish: object
 
     def finish_with(self, value, point: Mapping):
-        """The value stored at `point` (iterator -> expression) when the sum is `value`."""
+        """Return the value stored at `point` (iterator -> expression) for the sum `value`."""
         at_point = substitute(self.finish, dict(point))
         return replace_loads(at_point, lambda ld: value if ld.source.same_as(self.accumulator) else None)
 
     def store(self, value, point: Mapping) -> tirx.Stmt:
-        """Store the finished result of `point`."""
+        """Return the store of the finished result of `point`."""
         return tirx.BufferStore(
             self.output, self.finish_with(value, point), [substitute(i, dict(point)) for i in self.indices]
         )
@@ -81,16 +81,16 @@ class Reduction:
 
     @property
     def work(self) -> int:
-        """Points of the iteration space."""
+        """Number of points of the iteration space."""
         total = 1
         for var in (*self.spatial, *self.reduce):
             total *= self.extents[var]
         return total
 
 
-@lru_cache(maxsize=4096)  # each rule asks it of all stages
+@lru_cache(maxsize=4096)  # each rule calls it for all stages
 def combiner_of(stage: Stage):
-    """``(combine, term)`` of a reduction stage ``acc = combine(acc, term)``, or None."""
+    """Return ``(combine, term)`` of a reduction stage ``acc = combine(acc, term)``, or None."""
     body = stage.body
     if not (isinstance(body, tirx.BufferStore) and isinstance(stage.init, tirx.BufferStore)):
         return None
@@ -106,12 +106,15 @@ def combiner_of(stage: Stage):
 
 
 def last_part(stage: Stage, term, lane, first: int):
-    """What a lane of a vector that ends where the row does adds: below lane `first` nothing, it was added before."""
+    """Return the term of a lane of the last vector of a row, which overlaps the vector before it.
+
+    Lanes below `first` add the start value, since the vector before has added their elements.
+    """
     return tirx.Select(lane >= index(first), term, stage.init.value)
 
 
 def reduction_of(kernel: Kernel) -> Reduction | None:
-    """Read a kernel of one reduction stage and at most one element-wise stage that finishes its result in place."""
+    """Return a kernel's reduction if it has one reduction stage and at most one element-wise epilogue, else None."""
     return _reductions.get(kernel, lambda: _reduction_of(kernel), current_index_type())
 
 
@@ -146,7 +149,7 @@ def _reduction_of(kernel: Kernel) -> Reduction | None:
 
 
 def _writes_each_point_once(stage: Stage) -> bool:
-    """The accumulator is indexed by the bare spatial iterators, each once (constants on the side allowed)."""
+    """Whether the accumulator's indices are the bare spatial iterators, each once, and perhaps constants."""
     live = [v for v in stage.spatial if stage.extents[v] > 1]
     positions = [i for i in stage.body.indices if not isinstance(i, tirx.IntImm)]
     positions = [i for i in positions if not (isinstance(i, ir.Var) and stage.extents.get(i) == 1)]
@@ -158,7 +161,10 @@ def _writes_each_point_once(stage: Stage) -> bool:
 
 
 def _epilogue(stage: Stage, epilogue: Stage):
-    """(buffer, indices, value) of an epilogue in the iterators of the reduction; None if it reads elsewhere."""
+    """Return (buffer, indices, value) of an epilogue in the iterators of the reduction.
+
+    The result is None if the epilogue does not read each sum once, at its own point.
+    """
     if epilogue.reduction or not isinstance(epilogue.body, tirx.BufferStore):
         return None
     sums = [load for load in epilogue.loads if load.source.same_as(stage.body.buffer)]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that more than one rule can take, where the first one that answers is not always the fastest.
+"""Rivals: rules that can take the same kernel, where the first one is not always the fastest.
 
-Which rule takes a kernel is a decision too: ``"rule": 3`` in the attribute ``smartmem.decisions`` is the number of a
-rule in `NUMBERED`. With it goes the memory that operands are read from: `WindowProduct` and `GpuMatmul` stage them in
-shared memory, `WindowSlide` reads them where they lie; `Matmul` copies the places of a window, `Slide` and
-`Window` do not, `Depthwise` copies some lines of the picture.
+The choice among rivals is a decision: ``"rule": 3`` in the attribute ``smartmem.decisions`` is the number of a
+rule in `NUMBERED`. It also chooses the memory that operands are read from: `WindowProduct` and `GpuMatmul` stage them
+in shared memory, and `WindowSlide` reads them in place; `Matmul` copies windows (im2col), `Slide` and `Window` do not,
+and `Depthwise` copies some lines of the picture.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RIVALS: dict[str, tuple[str, ...]] = {
     "WindowSlide": ("GpuMatmul",),
     "GpuMatrix": ("WindowProduct", "WindowSlide", "GpuMatmul"),
 }
-"""The rule that takes a kernel -> those that it could be left to; rules that are slower wherever they can are not."""
+"""Rule that takes a kernel -> its rivals, without rules that are slower wherever they can take it."""
 
 NUMBERED = (
     "Slide",
@@ -28,4 +28,4 @@ NUMBERED = (
     "GpuMatrix",
     "Depthwise",
 )
-"""Records name rules by their places here, which do not change."""
+"""Tuning records hold the positions of rules in this tuple, so a position never changes."""

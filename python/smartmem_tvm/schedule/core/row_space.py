@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that the stages of a kernel share, where it reduces within a row.
+"""The rows that all stages of a kernel share; its reductions run within a row.
 
     sum[i, j] += x[i, j, k];  out[i, k, j] = x[i, j, k] / sum[i, j]        rows (i, j), inner k
 
-Within a row, values may be read through any map.
+Within a row, a stage may read values through any index map.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .reduction import combiner_of
 
 @dataclass(frozen=True, eq=False)
 class RowSpace(SharedRows):
-    """The rows of a kernel: all that its last reduction iterates over."""
+    """The rows of a kernel: the spatial axes of its last reduction."""
 
     @cached_property
     def extents(self) -> tuple[int, ...]:
@@ -36,17 +36,17 @@ class RowSpace(SharedRows):
         return {buffer: inner[buffer] for buffer in self.kernel.intermediates}
 
     def inner_axes(self, buffer) -> list[int] | None:
-        """Dimensions of a row-sized copy of `buffer`, or None if it is no intermediate."""
+        """Return the dimensions of a row-sized copy of `buffer`, or None if it is no intermediate."""
         return self._inner_dimensions.get(buffer)
 
     @property
     def work(self) -> int:
-        """Points over all stages."""
+        """Number of points of all stages."""
         return sum(prod(stage.extents.values()) for stage in self.kernel.stages)
 
 
 def row_space_of(kernel: Kernel) -> RowSpace | None:
-    """The rows that all stages share, or None if some stage crosses them."""
+    """Return the rows that all stages share, or None if some stage crosses them."""
     kernel = unitless(kernel)
     reductions = [stage for stage in kernel.stages if stage.reduction]
     if not reductions or any(combiner_of(stage) is None for stage in reductions):

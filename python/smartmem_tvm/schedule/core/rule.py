@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a schedule rule is: one per kernel family and target, dlight manner (None means: not its business)."""
+"""The interface of a schedule rule: one per kernel family and target, as in dlight (None means that it declines)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Written:
-    """A schedule that was written as a whole: what of an `s_tir.Schedule` is looked at.
+    """A finished schedule: the part of an `s_tir.Schedule` that is read, without its state.
 
-    What TVM keeps to change it further takes as long to make as a short kernel.
+    TVM takes as long to build that state, which only further changes need, as to schedule a short kernel.
     """
 
     mod: IRModule
 
     @classmethod
     def of(cls, func: tirx.PrimFunc) -> Written:
-        """That of one function."""
+        """Return the schedule of one function."""
         return cls(IRModule({"main": func}))
 
 
@@ -47,25 +47,25 @@ class Rule(ABC):
     Attributes
     ----------
     catch_all : bool
-        The rule answers for whatever the others leave over, and is not fast.
+        The rule takes the kernels that no other rule takes, and is not fast.
     """
 
     catch_all = False
 
     @property
     def name(self) -> str:
-        """What tables call the rule."""
+        """The name of the rule in tables."""
         return type(self).__name__
 
     @property
     def family(self) -> str:
-        """The kernels that it is for, in words: the first line of the class's documentation."""
+        """The kernels that the rule is for, in words: the first line of the class's docstring."""
         line = (type(self).__doc__ or "").strip().partition("\n")[0]
         return line.removeprefix("The rule for ").rstrip(".")
 
     @property
     def record(self) -> dict:
-        """What is noted on the kernels that it schedules."""
+        """The value of the attribute `RULE` of the kernels that it schedules."""
         return {"name": self.name, "family": self.family, "catch_all": self.catch_all}
 
     def runs_on(self, target: Target) -> bool:
@@ -74,7 +74,7 @@ class Rule(ABC):
 
     @abstractmethod
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Written | None:
-        """Schedule `func` (unscheduled S-TIR) for `target`, or None if this rule does not know how."""
+        """Schedule `func` (unscheduled S-TIR) for `target`, or return None if this rule does not take it."""
 
 
 class NestRule(Rule):
@@ -88,7 +88,7 @@ class NestRule(Rule):
     Attributes
     ----------
     needs : str
-        The targets that it is for, in words.
+        The targets that the rule is for, in words.
     """
 
     needs: ClassVar[str] = "another kind of target"
@@ -97,12 +97,12 @@ class NestRule(Rule):
         self.params = params
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Written | None:
-        """Schedule `func`, or None if the target is of another kind or the kernel of another family."""
+        """Schedule `func`, or return None if the target is of another kind or the kernel of another family."""
         body = self.ask(func, target, self.lower)
         return None if body is None else Written.of(finished(func, parse(func), body))
 
     def ask(self, func: tirx.PrimFunc, target: Target, question: Callable[[Kernel, object], Answer]) -> Answer | None:
-        """Ask something of a kernel as the rule sees it: ``question(prepared kernel, parameters)``.
+        """Return ``question(prepared kernel, parameters)``.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class NestRule(Rule):
         Returns
         -------
         object
-            The answer; None if the target is of another kind, or the kernel of none that the rule looks at.
+            The answer; None if the target is of another kind or the kernel of another family.
         """
         if not self.runs_on(target):
             return declined(f"it needs {self.needs}")
@@ -125,12 +125,14 @@ class NestRule(Rule):
     def ask_kernel(
         self, kernel: Kernel, params: Callable, question: Callable[[Kernel, object], Answer], prepared: bool = False
     ) -> Answer | None:
-        """The same of a kernel that is none of its own, as a run of stages; `params` is called for the parameters.
+        """Return the same for a `Kernel`, which may be a run of stages of another one.
 
         Parameters
         ----------
+        params : callable
+            Returns the parameters.
         prepared : bool
-            It is as `prepare` makes it.
+            `kernel` is already as `prepare` returns it.
         """
         types = {dtype for stage in kernel.stages for dtype in _index_types(stage)}
         if len(types) > 1:
@@ -140,52 +142,52 @@ class NestRule(Rule):
             return None if ready is None else question(ready, params())
 
     def nest(self, kernel: Kernel, target: Target, prepared: bool = False) -> tirx.Stmt | None:
-        """The loop nest of a kernel, or None if it is of another family."""
+        """Return the loop nest of a kernel, or None if it is of another family."""
         return self.ask_kernel(kernel, lambda: self.params or self.params_of(target), self.lower, prepared)
 
     def planned(self, func: tirx.PrimFunc, target: Target):
-        """What `plan` says of a kernel; no loop is written."""
+        """Return the result of `plan` for a function; no loop nest is emitted."""
         return self.ask(func, target, self.plan)
 
     def lower(self, kernel: Kernel, params) -> tirx.Stmt | None:
-        """The nest of a prepared kernel, or None."""
+        """Return the loop nest of a prepared kernel, or None."""
         plan = self.plan(kernel, params)
         return None if plan is None else self.emit(plan)
 
     def params_for(self, func: tirx.PrimFunc, target: Target):
-        """The parameters for a kernel: its own attributes may say something of them."""
+        """Return the parameters for a kernel; a rule may override this to read the kernel's attributes."""
         return self.params or self.params_of(target)
 
     @abstractmethod
     def params_of(self, target: Target):
-        """The parameters of a target."""
+        """Return the parameters of a target."""
 
     @abstractmethod
     def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel as `plan` wants it: element-wise stages folded into their readers. None: another family."""
+        """Return the kernel as `plan` expects it, with element-wise stages folded; None if it is of another family."""
 
     @abstractmethod
     def plan(self, kernel: Kernel, params) -> object | None:
-        """How a prepared kernel would be run; or None, with the reason (`decisions.declined`), if it is not.
+        """Return a plan of a prepared kernel, or None with a reason (`decisions.declined`) if the rule declines.
 
-        What it is made of is the rule's own, and nothing but `emit` looks into it. A rule that has a model of time says
-        what the plan takes (`decisions.priced`).
+        The plan is private to the rule: only `emit` reads it. A rule that has a model of time notes the price of the
+        plan (`decisions.priced`).
         """
 
     @abstractmethod
     def emit(self, plan) -> tirx.Stmt | None:
-        """The loop nest of a plan; None if it cannot be written after all."""
+        """Return the loop nest of a plan; None if it cannot be emitted after all."""
 
 
-@lru_cache(maxsize=4096)  # each rule asks it of all stages
+@lru_cache(maxsize=4096)  # each rule calls it for all stages
 def _index_types(stage: Stage) -> frozenset[str]:
     return frozenset(str(it.var.ty.dtype) for it in stage.iters)
 
 
 def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt, buffers: Sequence = ()) -> tirx.PrimFunc:
-    """`func` with `body` under its root block; buffers between stages stay allocated there where still used.
+    """Return `func` with `body` under its root block.
 
-    Other `buffers` that it uses are allocated there, too.
+    The root block allocates the intermediates of the kernel that `body` still writes, and `buffers`.
     """
     used = [store.buffer for store in stores(body)]
     between = [b for b in kernel.intermediates if any(b.same_as(u) for u in used)]
@@ -195,17 +197,17 @@ def finished(func: tirx.PrimFunc, kernel: Kernel, body: tirx.Stmt, buffers: Sequ
 
 
 def is_open(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel is yet to be scheduled."""
+    """Whether a kernel is not scheduled yet."""
     return isinstance(func.body, s_tir.SBlockRealize) and not int((func.attrs or {}).get(SCHEDULED, 0))
 
 
 def known_target(func: tirx.PrimFunc) -> Target | None:
-    """The target of a kernel: its own, else the current one, if there is one."""
+    """Return the target of a kernel, else the current one, else None."""
     return (func.attrs or {}).get("target") or Target.current(allow_none=True)
 
 
 def target_of(func: tirx.PrimFunc, name: str) -> Target:
-    """The target of a kernel: its own, else the current one."""
+    """Return the target of a kernel, else the current one; raise ValueError if there is neither."""
     target = known_target(func)
     if target is None:
         raise ValueError(
@@ -217,12 +219,12 @@ def target_of(func: tirx.PrimFunc, name: str) -> Target:
 def exchange_open(
     mod: IRModule, changed: Callable[[tirx.PrimFunc, Collection[int], Target], Exchange | None]
 ) -> IRModule:
-    """Put other kernels in the places of those that are yet to be scheduled and have constants.
+    """Replace kernels that are not scheduled yet and have constants.
 
     Parameters
     ----------
     changed : callable
-        ``(kernel, positions of its constants, target) -> what takes its place``; None if it stays.
+        ``(kernel, positions of its constants, target) -> replacement``; None if the kernel stays.
     """
     found = {
         gvar: changed(mod[gvar], positions, target_of(mod[gvar], gvar.name_hint))
@@ -233,12 +235,12 @@ def exchange_open(
 
 
 def record_on(func: tirx.PrimFunc) -> dict | None:
-    """What is noted on a kernel of the rule that made its schedule, if anything is."""
+    """Return the attribute of a kernel that names the rule that scheduled it, or None."""
     noted = (func.attrs or {}).get(RULE)
     kinds = (("name", str), ("family", str), ("catch_all", bool))
     return None if noted is None else {key: kind(noted[key]) for key, kind in kinds}
 
 
 def record_of(rule: Rule, schedule: s_tir.Schedule | Written) -> dict:
-    """Which rule made a schedule: `rule`, or those that it asked if it has noted them on the kernel."""
+    """Return the record on the scheduled kernel, which may name several rules, or else that of `rule`."""
     return record_on(schedule.mod["main"]) or rule.record

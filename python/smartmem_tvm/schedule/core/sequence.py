@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of several families: cut into runs of stages that some rule knows, one after the other in one function.
+"""Kernels of several families, cut into runs of stages that one rule takes each, in sequence in one function.
 
-A padded copy before a convolution is such a case: an element-wise nest, then a contraction. What passes between the
-runs stays in buffers allocated for the call.
+For example, a padded copy in front of a convolution is an element-wise nest, then a contraction. The tensors between
+runs are buffers that the kernel allocates for each call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SequenceRule(Rule):
     Attributes
     ----------
     takes_whole : bool
-        A run may be the whole kernel: one of the rules has not been asked about it.
+        A run may be the whole kernel, because one of `rules` has not been tried on it before.
     """
 
     takes_whole = False
@@ -36,12 +36,12 @@ class SequenceRule(Rule):
         self.rules = list(rules)
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
-        """Schedule `func`, or None if the target is of another kind or some stage is known to no rule."""
+        """Schedule `func`, or return None if the target is of another kind or no rule takes some stage."""
         found = self.function(func, target)
         return None if found is None else Written.of(found)
 
     def function(self, func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
-        """The same as a function, which has been looked at by nobody."""
+        """Return the same as a PrimFunc that no `Written` holds yet."""
         if not self.runs_on(target):
             return None
         try:
@@ -80,19 +80,19 @@ class SequenceRule(Rule):
 
     @abstractmethod
     def prepare(self, kernel: Kernel) -> Kernel:
-        """The kernel as it is cut: element-wise stages folded into their readers."""
+        """Return the kernel to be cut, with element-wise stages folded into their readers."""
 
     @abstractmethod
     def nest_of(self, rule: Rule, run: Kernel, func: tirx.PrimFunc, target: Target) -> tuple[tirx.Stmt, list] | None:
-        """What `rule` makes of a run of stages of `func`, and the buffers that it allocates, or None."""
+        """Return the loop nest of a run of stages of `func` by `rule`, and the buffers that it allocates, or None."""
 
     def record_with(self, rules: Sequence[Rule]) -> dict:
-        """What is noted on a kernel whose runs these rules have scheduled."""
+        """Return the value of the attribute `RULE` of a kernel whose runs these rules have scheduled."""
         return self.record
 
 
 def run_of(kernel: Kernel, stages: Sequence[Stage], later: Sequence[Stage] = ()) -> Kernel:
-    """Some stages as a kernel of their own: reads what earlier ones wrote, writes what later ones read."""
+    """Return some stages as a kernel; its outputs are the buffers that `later` stages read or the kernel outputs."""
     written = [buffer for stage in stages for buffer in stage.outputs]
     read = [load.source for stage in stages for load in stage.loads]
     wanted = [*kernel.outputs, *(load.source for stage in later for load in stage.loads)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reduction to a tuple whose parts do not look at each other is one reduction for each part.
+"""Split a reduction to a tuple into one reduction for each part, where no part reads another one.
 
 (s, q)[i] += (x[i, k], x[i, k] * x[i, k])   ->   s[i] += x[i, k];  q[i] += x[i, k] * x[i, k]
 """
@@ -16,7 +16,7 @@ from ...ir.walk import loads
 
 
 def split_tuples(kernel: Kernel) -> Kernel:
-    """The kernel with every such reduction taken apart."""
+    """Return the kernel with each of these reductions split."""
     stages = tuple(part for stage in kernel.stages for part in _parts(stage))
     return kernel if len(stages) == len(kernel.stages) else replace(kernel, stages=stages)
 
@@ -44,7 +44,7 @@ def _part(stage: Stage, number: int, store, start) -> Stage:
 
 
 def _stores(body) -> list:
-    """The stores of a body of bindings and stores, with what was bound in its place."""
+    """Return the stores of a body of bindings and stores, with bound values substituted."""
     statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     bound: dict = {}
     stores = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels whose loop nests stand within loops over steps, each of which waits for the one before: recurrent layers.
+"""Recurrent layers: kernels with sequential loops over steps around their loop nests.
 
-A block says so by an iterator that scans.
+A block marks such a loop by an iterator of the type ``Ordered``: it scans.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def has_steps(func: tirx.PrimFunc) -> bool:
 
 
 def nest_by_nest(func: tirx.PrimFunc, make: Callable[[tirx.Stmt], tirx.Stmt]) -> Written:
-    """`func` with what `make` makes of each of its nests; loops that blocks scan stay around them, in order."""
+    """Return `func` with `make` applied to each of its nests; the loops that blocks scan stay around them, serial."""
     root = func.body.block
     body = _within_steps(root.body, make)
     whole = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(root.alloc_buffers))
@@ -37,7 +37,7 @@ def _within_steps(body: tirx.Stmt, make: Callable[[tirx.Stmt], tirx.Stmt]) -> ti
 
 
 def points_of(nest: tirx.Stmt) -> tuple[dict, tirx.Stmt]:
-    """The outer loops of a nest, of one index type, each round of which is a point of its own, and what is in them."""
+    """Return the outer data-parallel loops of a nest as variable -> extent, all of one index type, and their body."""
     loops, inside = [], nest
     while isinstance(inside, tirx.For) and isinstance(inside.extent, tirx.IntImm) and int(inside.min) == 0:
         loops.append(inside)

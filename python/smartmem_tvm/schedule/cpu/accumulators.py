@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accumulators of a register tile: as many scratch buffers as keep each of them on the stack."""
+"""The accumulators of a register tile, in several scratch buffers that are small enough for the stack."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ...ir.pairs import widened
 from ..core.nest import UNROLL, Scope, allocate, block, index, scratch, store
 from .pair_vectors import dots, lies_in_row, vector_of
 
-_MOST_BYTES = 1024  # from here on TVM allocates a buffer on the heap, in each tile
+_MOST_BYTES = 1024  # a buffer of so many bytes or more is allocated on the heap by TVM, once per tile
 
 
 class Accumulators:
-    """`height` x `width` sums in registers.
+    """`height` x `width` accumulators in registers.
 
-    Rows are dealt out to buffers of less than `_MOST_BYTES`, each written out line by line: LLVM keeps those in
-    registers, together more than one buffer could hold.
+    The rows are divided among buffers of less than `_MOST_BYTES`, and the loops over each are unrolled. LLVM keeps
+    these buffers in registers, and together they hold more than one buffer could.
 
     Parameters
     ----------
     lanes : int
-        Columns that are one vector.
+        Columns of one vector.
     """
 
     def __init__(self, scope: Scope, height: int, width: int, lanes: int, dtype: str):
@@ -34,11 +34,11 @@ class Accumulators:
         self.parts = [(sum(high[:n]), rows, scratch([rows * width], dtype, "acc")) for n, rows in enumerate(high)]
 
     def allocate(self, *statements) -> tirx.Stmt:
-        """Statements with the accumulators around them."""
+        """Return statements with the allocation of the accumulators around them."""
         return allocate([buffer for _, _, buffer in self.parts], block(*statements))
 
     def each(self, body: Callable) -> tirx.Stmt:
-        """``body(row, column, value)`` of all sums, written out: what it returns is done there."""
+        """Return the unrolled statements ``body(row, column, value)`` for all accumulators."""
         return block(*(self._part(first, rows, acc, body) for first, rows, acc in self.parts))
 
     def _part(self, first: int, rows: int, acc, body: Callable) -> tirx.Stmt:
@@ -50,9 +50,10 @@ class Accumulators:
         return self.scope.loop(rows, line, "i", UNROLL)
 
     def add_pairs(self, left: Callable, right: Callable) -> tirx.Stmt | None:
-        """``sum += dot(left(row), right(column))`` for all of them, with the processor's instruction for pairs.
+        """Return ``sum += dot(left(row), right(column))`` for all sums, by the processor's instruction for pairs.
 
-        None if the columns are no whole vectors, or do not lie side by side.
+        The result is None if the columns are no whole number of vectors, or are not contiguous, or the processor has no
+        such instruction.
         """
         if self.width % self.lanes or dots(self.lanes) is None or not lies_in_row(self.scope, right, self.width):
             return None
@@ -73,5 +74,5 @@ class Accumulators:
         return block(*(part(*each) for each in self.parts))
 
     def set(self, value: Callable) -> tirx.Stmt:
-        """``sum = value(row, column, sum)`` for all of them."""
+        """Return ``sum = value(row, column, sum)`` for all accumulators."""
         return self.each(lambda i, j, old: store(old.source, value(i, j, old), *old.indices))

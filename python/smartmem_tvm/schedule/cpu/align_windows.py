@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AlignWindows: what slides over a tensor reads its operands in the order in which it writes its result."""
+"""AlignWindows: a window reads its operands in the order in which it writes its result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..core.rule import is_open, known_target
 from .lone_window import group_of, lone_window_of
 from .params import CpuParams
 
-_SHORTEST = 4  # elements next to each other that are worth it: a small vector
+_SHORTEST = 4  # contiguous elements; fewer are not worth another order, as they do not fill a small vector
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.AlignWindows")
@@ -38,14 +38,15 @@ class AlignWindows:
 
         pad[y, x, c] = in[y - 1, x - 1, c];   acc[y, x, c] += pad[y + ky, x + kx, c] * w[ky, kx, c]
 
-    A vector of results then reads vectors. Without, each element is gathered by itself: of SMT-S that took half of the
-    time. Weights are brought into the new order here, at compile time, also those that one vector is multiplied by.
-    Where a result sums up the channels of its group, no more than a vector has, their index walks beside the result's.
-    Before a product along the channels, a padded copy lies as what it copies; sums lie as what is made of them.
+    A vector of results then reads vectors. Otherwise each element is gathered by itself, which took half of the time of
+    SMT-S. The pass brings weights into the new order at compile time, also the matrix of a product with one vector.
+    Where a result sums up the channels of its group, and a group is no longer than a vector, the dimension of the
+    group's channels becomes innermost. A padded copy in front of a product along the channels is stored in the order of
+    its input; sums are stored in the order of their epilogue's result.
 
-    Refuses (leaves as it is) a reduction with an operand that the innermost dimension of the result does not walk
-    through: a matmul, for which operands are packed. So it does one with an operand that comes from outside and lies
-    in another order: `ChannelsInnermost`, `SelectLayout` and `PlanLayout` are about those.
+    Refuses (leaves as it is) a reduction with an operand that does not move along the innermost dimension of the
+    result, such as a matmul, whose operands are packed. It also refuses an operand that comes from outside of the
+    kernel in another order: `ChannelsInnermost`, `SelectLayout` and `PlanLayout` change those.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -70,7 +71,7 @@ def _lanes_of(func: tirx.PrimFunc) -> int:
 
 
 def _aligned(kernel: Kernel, constants: Collection[int], lanes: int) -> Exchange | None:
-    """The kernel with its windows' operands in the order of the result; None if there is nothing to do."""
+    """Return the kernel with its windows' operands in the order of the result; None if nothing changes."""
     orders: dict = {}
     for stage, var in (*_walks(kernel), *_lanes(kernel)):
         orders |= _wanted(kernel, stage, var, constants, lanes) or {}
@@ -87,7 +88,7 @@ def _aligned(kernel: Kernel, constants: Collection[int], lanes: int) -> Exchange
 
 
 def _walks(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
-    """Reductions, each with the iterator that walks along the memory of the kernel's result."""
+    """Return the reductions, each with the iterator along which the kernel's result is contiguous."""
     store = kernel.last.body
     if len(kernel.outputs) != 1 or not isinstance(store, tirx.BufferStore):
         return []
@@ -99,7 +100,10 @@ def _walks(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
 
 
 def _copies(kernel: Kernel) -> list[tuple]:
-    """What is copied before it is summed up, in the order in which most of it lies, unless the result lies along it."""
+    """Return copies that only reductions read, with the order in which most of their input is stored.
+
+    Copies that are read along the contiguous dimension of the kernel's result are left out.
+    """
     walked, found = {var for _, var in _walks(kernel)}, []
     for stage in kernel.stages[:-1] if walked else ():
         buffer = stage.outputs[0]
@@ -123,13 +127,13 @@ def _copies(kernel: Kernel) -> list[tuple]:
 
 
 def _sums(kernel: Kernel) -> list[tuple]:
-    """Sums, and what is made of them element by element, in the order in which the result is stored."""
+    """Return sums, and intermediates computed from them element by element, with the order of the result."""
     store, found = kernel.last.body, []
     if not isinstance(store, tirx.BufferStore) or len(kernel.outputs) != 1:
         return found
     ways = [along_result(kernel, at) if at in kernel.last.spatial else {} for at in store.indices]
     for stage in (each for each in kernel.stages[:-1] if isinstance(each.body, tirx.BufferStore)):
-        places = {}  # dimension -> that of the result
+        places = {}  # dimension -> dimension of the result
         for dim, at in enumerate(stage.body.indices):
             places[dim] = next((n for n, way in enumerate(ways) if stage in way and way[stage].same_as(at)), None)
         moving = [dim for dim, size in enumerate(shape_of(stage.outputs[0])) if size > 1]
@@ -142,7 +146,10 @@ def _sums(kernel: Kernel) -> list[tuple]:
 
 
 def _lanes(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
-    """The window over tokens that become planes, with the iterator of its lanes, which the result is not along."""
+    """Return the depthwise window over tokens that writes planes, with its channels, which are the SIMD lanes.
+
+    The result is not contiguous along these channels.
+    """
     window = lone_window_of(kernel)
     if window is None or window.channel is None:
         return []
@@ -150,9 +157,9 @@ def _lanes(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
 
 
 def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int], lanes: int) -> dict | None:
-    """Operands of a reduction that lie in another order, and the order that they should have.
+    """Return the operands of a reduction that are stored in another order, with the order that they should have.
 
-    None if some operand is not walked through, or cannot change.
+    The result is None if some operand does not move along `var`, or its order cannot change.
     """
     parts = combiner_of(stage)
     if parts is None:
@@ -163,7 +170,7 @@ def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int], lanes
         shape = shape_of(load.source)
         dims = [dim for dim, at in enumerate(load.indices) if var in variables(at)]
         if not dims and alone:
-            continue  # a vector that a matrix is multiplied by
+            continue  # the vector of a matrix-vector product
         group = group_of(load, stage.reduction, stage.extents)
         grouped = group is not None and group.size <= lanes and group.dim in dims
         if len(dims) != 1 or not (grouped or load.indices[dims[0]].same_as(var)):
@@ -177,7 +184,7 @@ def _wanted(kernel: Kernel, stage: Stage, var, constants: Collection[int], lanes
 
 
 def _may_change(kernel: Kernel, buffer, constants: Collection[int]) -> bool:
-    """Whether a tensor is this kernel's own, or a constant that one stage reads."""
+    """Whether a tensor is an intermediate that element-wise stages write, or a constant."""
     if any(buffer.same_as(each) for each in kernel.intermediates):
         makers = [stage for stage in kernel.stages if any(out.same_as(buffer) for out in stage.outputs)]
         return all(stage.is_pointwise for stage in makers)

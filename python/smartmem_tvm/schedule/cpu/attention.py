@@ -8,8 +8,8 @@
         for each row: maximum, exp, sum, quotient             in the cache, in place
         out[rows, columns] = scores * values                  register tiles
 
-What passes between stages lives in buffers of one block of rows, that fit in the second-level cache. Blocks have one
-size: where the rows do not divide, the last block begins earlier and computes some rows again.
+The tensors between stages are buffers for one block of rows, which fit in the second-level cache. All blocks have one
+size: where it does not divide the rows, the last block begins earlier and computes some rows again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class BlockChoice:
-    """What is chosen for a chain: rows of a block, tasks that share the blocks of a batch, and whether threads do."""
+    """The choices for a chain: rows of a block, tasks that share the blocks of a batch, whether tasks are parallel."""
 
     length: int
     chunks: int
@@ -51,23 +51,23 @@ class RowChains(CpuRule):
     """The rule for kernels of several reductions whose stages share rows, at least one of them a matrix product."""
 
     def prepare(self, kernel: Kernel) -> Kernel:
-        """Every stage as it is: what is folded into a statistic would be computed twice."""
+        """Return the kernel unchanged: a stage that is folded into a statistic would be computed twice."""
         return kernel
 
     def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
-        """How the rows are cut into blocks, or None if the kernel is no chain of rows."""
+        """Return the rows cut into blocks, or None if the kernel is no chain of rows."""
         chain = self.chain(kernel)
         if chain is None:
             return declined("no several reductions that share rows, a matrix product among them")
         return _Emitter(chain, params)
 
     def emit(self, plan: _Emitter) -> tirx.Stmt:
-        """The whole nest; the register tile of each product is decided as it is written."""
+        """Return the loop nest; the register tile of each product is decided while it is emitted."""
         return plan.kernel()
 
     @staticmethod
     def chain(kernel: Kernel) -> RowChain | None:
-        """The chain in a kernel that this rule takes."""
+        """Return the chain in a kernel that this rule takes, or None."""
         if sum(bool(stage.reduction) for stage in kernel.stages) < 2 or len(kernel.outputs) != 1:
             return None
         try:
@@ -81,13 +81,13 @@ class RowChains(CpuRule):
 
 
 def chain_in(func: tirx.PrimFunc, target: Target) -> RowChain | None:
-    """The chain of rows that an unscheduled kernel is for `RowChains`; None if it is none."""
+    """Return the chain of rows that `RowChains` recognises in an unscheduled kernel, or None."""
     return RowChains().ask(func, target, lambda kernel, _: RowChains.chain(kernel))
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Rows cut into `count` blocks of `length` rows; the last one may begin before the end of the one before it.
+    """Rows cut into `count` blocks of `length` rows; the last one may overlap the one before it.
 
     `chunks` tasks share the blocks of a batch.
     """
@@ -100,13 +100,13 @@ class Blocks:
 
     @classmethod
     def of(cls, chain: RowChain, params: CpuParams, batch: int, parallel: bool) -> Blocks:
-        """Blocks that fit in the cache, for as many tasks as are done soonest."""
+        """Return blocks that fit in the cache, for the number of tasks that finishes first."""
         rows = chain.row_count
         fit = max(1, params.block_bytes // (_FLOAT_BYTES * chain.widest))
         most = min(rows, params.tasks) if parallel else 1
 
         def time(chunks: int) -> float:
-            """Packing takes about as long per element as multiplying `lanes` rows."""
+            """Return a relative time; packing an element takes about as long as multiplying it with `lanes` rows."""
             rounds = -(-batch * chunks // params.cores) if parallel else batch * chunks
             return rounds * (1 + rows / chunks / params.lanes)
 
@@ -122,7 +122,7 @@ class Blocks:
         return cls(rows, choice.length, count, min(choice.chunks, count), choice.parallel)
 
     def first(self, number):
-        """First row of block `number`."""
+        """Return the first row of block `number`."""
         start = number * index(self.length)
         return start if self.count * self.length == self.rows else tirx.min(start, index(self.rows - self.length))
 
@@ -136,7 +136,7 @@ class _Emitter:
         self.blocks = Blocks.of(chain, params, self.batch, work >= params.serial_below)
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         length, chunks = split_work(self.blocks.count, self.blocks.chunks)
 
         def task(number):
@@ -173,7 +173,7 @@ class _Emitter:
         return (RoundedPanels if stage in self.rounded else PanelProduct)(stages, stage, self.params)
 
     def _block(self, stages: RowStages, products: dict) -> tirx.Stmt:
-        """All stages on one block; stages between products go row by row."""
+        """Return all stages on one block; the stages between products run row by row."""
         statements, waiting = [], []
         done: Stage | None = None
         for stage in self.chain.kernel.stages:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One axis of a product cut among tasks."""
+"""One axis of a product, divided among tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.nest import block, index, split_work
 
 @dataclass(frozen=True)
 class Chunks:
-    """One axis cut among tasks: `count` chunks of `length` units, the last one of `last`."""
+    """One axis divided among tasks: `count` chunks of `length` units, the last one of `last`."""
 
     length: int
     count: int
@@ -25,29 +25,29 @@ class Chunks:
         return cls(length, count, max(total, 1) - (count - 1) * length)
 
     def elements(self, unit: int, total: int) -> Chunks:
-        """The same chunks of an axis of `total` elements, of which `unit` make up a unit; the last has what is left."""
+        """Return the same chunks of `total` elements, `unit` of them in each unit; the last chunk has the rest."""
         length = self.length * unit
         return Chunks(length, self.count, total - (self.count - 1) * length)
 
     @property
     def longest(self) -> int:
-        """Units of the longest chunk."""
+        """Number of units of the longest chunk."""
         return max(self.length, self.last) if self.count > 1 else self.last
 
 
 def of_chunk(number, chunks: Chunks):
-    """Length of chunk `number`."""
+    """Return the length of chunk `number`."""
     if chunks.count == 1:
         return chunks.last
     if chunks.last == chunks.length:
         return chunks.length
-    # as arithmetic, which TVM can bound; an extent behind a condition counts as unlimited
+    # This is arithmetic because TVM can bound it; it finds no bound of an extent with a condition.
     is_last = tirx.floordiv(number, index(chunks.count - 1))
     return index(chunks.length) + is_last * index(chunks.last - chunks.length)
 
 
 def in_last_chunk(number, chunks: Chunks, statements: list) -> list:
-    """`statements`, done by the last chunk only."""
+    """Return `statements` behind the condition that the chunk is the last one."""
     if not statements or chunks.count == 1:
         return statements
     return [tirx.IfThenElse(number.equal(index(chunks.count - 1)), block(*statements), None)]

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows that slide over each channel by itself on a CPU: depthwise convolution and pooling, the padding included.
+"""Windows over single channels on a CPU: depthwise convolution and pooling, with their padding.
 
     parallel for planes, or blocks of channels, and bands of lines:
-      band = what these lines look at, padding and all           stays in the cache
+      band = the input of these lines, with halo and padding     stays in the cache
       for tiles:
         acc[...] = init                                          registers
         for p, q in the window: acc = combine(acc, band[..., p, q] * W[p, q])
         out = finish(acc)
 
-Lanes are columns where the channels lie outermost, and channels where they lie innermost. The padded picture never is
-in memory as a whole. With a stride along the lanes the columns are dealt out to one plane for each remainder while they
-are copied, so that a vector of results reads vectors. A tile goes across the lanes, down the lines or along the
-columns: what one of its vectors looks at, its neighbours look at, too, and it is loaded once. Lines that are shorter
-than a vector are computed as whole vectors all the same, and stored without what is too much.
+SIMD lanes are columns where the channels are outermost in memory, and channels where they are innermost. The padded
+picture is never in memory as a whole. With a stride along the lanes, the copy sorts the columns into one plane for each
+remainder, so that a vector of results reads vectors. A tile extends across the lanes, down the lines or along the
+columns: neighbouring vectors of a tile read the same elements, which are loaded once. Lines that are shorter than a
+vector are computed as whole vectors, and the surplus lanes are not stored.
 
-Where lanes are channels, a result may sum up the few channels of its group. If a vector is of several groups, what its
-results look at is dealt out to the lanes, for each channel of a group once for all columns of a tile:
+Where lanes are channels, a result may sum up the few channels of its group. If a vector spans several groups, each
+channel of a group is spread over the group's lanes, once for all columns of a tile:
 
     a0 a1 a2 a3 b0 b1 b2 b3  ->  a0 a0 a0 a0 b0 b0 b0 b0,  a1 a1 a1 a1 b1 b1 b1 b1,  ...
 """
@@ -37,12 +37,12 @@ from .params import CpuParams
 from .rule import CpuRule
 from .window_band import Band, starts
 
-_WRITTEN_OUT = 256  # vector operations of a tile up to which its whole window is written out
+_WRITTEN_OUT = 256  # vector operations of a tile, up to which its whole window is unrolled
 
 
 @dataclass(frozen=True)
 class DepthwiseChoice:
-    """What is chosen for windows over single channels.
+    """The choices for windows over single channels.
 
     Attributes
     ----------
@@ -51,15 +51,15 @@ class DepthwiseChoice:
     block : int
         Channels that are copied together; 1 where the lanes are columns.
     height : int
-        Places of the result that are computed together: lines, or columns where the lanes are channels.
+        Lines of a register tile, or columns where the lanes are channels.
     vectors : int
-        Vectors along the lanes that are computed together.
+        Vectors of a register tile along the lanes.
     lanes : int
-        Results that are one vector.
+        Results of one vector.
     written_out : bool
-        All places of the window are written out, not those of a line only.
+        The loops over the whole window are unrolled, instead of those over one line only.
     tasks : int
-        Tasks that are wanted; one runs on the thread that calls.
+        Wanted number of tasks; a single one runs on the calling thread.
     """
 
     lines: int
@@ -75,7 +75,7 @@ class Depthwise(CpuRule):
     """The rule for windows that slide over each channel by itself."""
 
     def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
-        """How the window slides, or None if the kernel is no such window."""
+        """Return the window with its choices, or None if the kernel is no window over single channels."""
         window = lone_window_of(kernel)
         if window is None:
             return declined("no window that slides over each channel by itself")
@@ -85,7 +85,7 @@ class Depthwise(CpuRule):
         return _Emitter(window, params)
 
     def emit(self, plan: _Emitter) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         return plan.kernel()
 
 
@@ -100,7 +100,7 @@ class _Emitter:
         self.choice = decide("depthwise", self._choice(), fits=self._fits, **self._facts())
         self.band = Band(window, self.choice.lines, self.choice.block, max(0, self.choice.lanes - self.columns))
 
-    # -- what is chosen ------------------------------------------------------------------------------------------
+    # -- choices -------------------------------------------------------------------------------------------------
 
     def _choice(self) -> DepthwiseChoice:
         p = self.params
@@ -117,7 +117,7 @@ class _Emitter:
         return DepthwiseChoice(lines, block, height, vectors, lanes, written_out, tasks)
 
     def _band_size(self, lanes: int) -> tuple[int, int]:
-        """Channels and lines of a band that stays in the cache."""
+        """Return the channels and lines of a band that stays in the cache."""
         block = _block(self.channels, lanes) if self.window.channel is not None else 1
         line = block * self.window.column.places(self.columns)
         most = max(1, self.params.panel_bytes // (4 * line) // (self.window.line.stride if self.window.line else 1))
@@ -141,7 +141,7 @@ class _Emitter:
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         outer, c = self.window.outer, self.choice
         sizes = {"plane": prod(self.extents[v] for v in outer)}
         sizes |= {"band": -(-self.lines // c.lines), "block": -(-self.channels // c.block)}
@@ -159,7 +159,7 @@ class _Emitter:
         return self.scope.tasks(prod(sizes.values()), c.tasks, one, "n", with_band)
 
     def _start(self, number, size: int, total: int):
-        """Where a piece begins; the last one overlaps the one before it where it would be shorter."""
+        """Return the start of a piece; the last one overlaps the one before it where it would be shorter."""
         start = number * index(size)
         start = start if total % size == 0 else tirx.min(start, index(total - size))
         return self.scope.analyzer.simplify(start)
@@ -174,11 +174,11 @@ class _Emitter:
     # -- tiles ---------------------------------------------------------------------------------------------------
 
     def _over_channels(self, place: dict, line) -> tirx.Stmt:
-        """Lanes are channels: tiles of columns."""
+        """Return the loops over tiles of columns, for lanes that are channels."""
         c, column, channel = self.choice, self.window.column, self.window.channel
 
         def seen(at):
-            """The first channel that a vector looks at: its own, or that of the group which all of it is in."""
+            """Return the first channel that a vector reads: its own, or the first of the group that it lies in."""
             group = self.window.group
             if group is None or self._dealt:
                 return at
@@ -202,7 +202,7 @@ class _Emitter:
         )
 
     def _over_columns(self, place: dict, line) -> tirx.Stmt:
-        """Lanes are columns: tiles of lines."""
+        """Return the loops over tiles of lines, for lanes that are columns."""
         c = self.choice
 
         def tile(y, first) -> tirx.Stmt:
@@ -217,7 +217,7 @@ class _Emitter:
         return self.scope.loop(-(-c.lines // c.height), lines, "y")
 
     def _groups(self, size: int, body) -> tirx.Stmt:
-        """`body` for vectors next to each other; the last one overlaps the one before it."""
+        """Return `body` for groups of adjacent vectors; the last vector may overlap the one before it."""
         lanes, together = self.choice.lanes, self.choice.vectors
         groups = size // (lanes * together)
         rest = starts(max(size, lanes), lanes)[groups * together :]
@@ -233,7 +233,15 @@ class _Emitter:
         return {**place, **down, self.window.column.var: column, **(more or {})}
 
     def _tile(self, where: list, points: list) -> tirx.Stmt:
-        """Vectors of results: where the band has what their first places look at, and where they go."""
+        """Return a register tile of vectors.
+
+        Parameters
+        ----------
+        where : list
+            Position in the band of the first element that each vector reads.
+        points : list
+            The first result of each vector.
+        """
         r, lanes = self.reduction, self.choice.lanes
         acc = scratch([len(where) * lanes], r.accumulator.ty.dtype, "acc")
 
@@ -249,7 +257,7 @@ class _Emitter:
 
         def add(taps: dict) -> tirx.Stmt:
             seen = self.band.tap(taps)
-            shared = self.window.group is not None  # by all lanes
+            shared = self.window.group is not None  # all lanes read the same channel
             return summed(lambda n, j: self.band.buffer[where[n] + seen + (index(0) if shared else j)], taps)
 
         start = each(lambda n, j: store(acc, r.init, n * lanes + j))
@@ -263,14 +271,14 @@ class _Emitter:
 
     @property
     def _dealt(self) -> bool:
-        """Whether a vector is of several groups, so that what its results look at is dealt out to its lanes."""
+        """Whether a vector spans several groups, so that each channel is spread over the lanes of its group."""
         return self.window.group is not None and self.window.group.size < self.choice.lanes
 
     def _lane(self, point: dict, j) -> dict:
         return {**point, self.window.along: point[self.window.along] + j}
 
     def _store_apart(self, acc, points: list, each) -> tirx.Stmt:
-        """Results from a copy of the registers: fewer than a vector has, or lane by lane."""
+        """Store results from a copy of the registers: fewer than a vector has, or lane by lane."""
         r, lanes = self.reduction, self.choice.lanes
         early = self.window.finish_is_fixed and not branches(r.finish)
         kind = r.output.ty.dtype if early else acc.ty.dtype
@@ -296,7 +304,7 @@ class _Emitter:
         return allocate([done], block(each(spill), *stored))
 
     def _over_window(self, body) -> tirx.Stmt:
-        """The places of the window; those in the direction of the tile, which share what they load, innermost."""
+        """Return the loops over the window, those in the direction of the tile innermost, as these share loads."""
         inner = self.window.column if self.window.channel is not None else self.window.line
         moved = self.window.taps_of(inner) if inner is not None else ()
         vars_ = (*(v for v in self.reduction.reduce if v not in moved), *moved)
@@ -307,7 +315,10 @@ class _Emitter:
         return self.scope.nest(vars_, self.extents, body, "k", kind)
 
     def _over_members(self, where, summed) -> tirx.Stmt:
-        """The same where a vector is of several groups: each of their channels is dealt out to its group's lanes."""
+        """Return the loops over the window for vectors that span several groups.
+
+        Each channel of a group is spread over the lanes of the group (``dealt``).
+        """
         window, lanes, c = self.window, self.choice.lanes, self.choice
         group, column = window.group, window.column
         places, moved = column.places(c.height), window.taps_of(column)
@@ -344,11 +355,11 @@ class _Emitter:
 
 
 def _block(channels: int, lanes: int) -> int:
-    """Channels that are copied together: up to four vectors, so that no block overlaps another if that can be."""
+    """Return the channels that are copied together: up to four vectors, so that blocks do not overlap if possible."""
     fits = (n * lanes for n in range(4, 1, -1) if channels % (n * lanes) == 0)
     return next(fits, min(channels, 4 * lanes))
 
 
 def _evenly(total: int, most: int) -> int:
-    """The size of equal pieces of at most `most`."""
+    """Return the size of equal pieces of at most `most`."""
     return -(-total // -(-total // max(1, most)))

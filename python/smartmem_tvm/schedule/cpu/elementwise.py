@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element-wise and data-movement kernels on a CPU: one pass over the output, in the order it lies in memory."""
+"""Element-wise and data-movement kernels on a CPU: one pass over the output, in the order of its memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .rule import CpuRule
 from .tables import tabulated
 from .transposed_tile import turn
 
-# Vectors below which a line is written as them: LLVM would unroll a loop of so few elements, and then take those of
-# many lines for a vector, gathered and scattered.
+# Vectors; a shorter line is emitted as vectors. LLVM would unroll a loop over so few elements, and then gather and
+# scatter vectors across many lines.
 _SHORT = 4
 
 
@@ -29,14 +29,14 @@ _Plan = tuple[list[Stage], CpuParams]
 
 @dataclass(frozen=True)
 class ElementwiseChoice:
-    """Tasks that are wanted; one runs on the thread that calls."""
+    """Wanted number of tasks; a single one runs on the calling thread."""
 
     tasks: int
 
 
 @dataclass(frozen=True)
 class TransposeChoice:
-    """Tasks that are wanted, and the side of the square tile of each step."""
+    """Wanted number of tasks, and the side of a square tile in elements."""
 
     tasks: int
     side: int
@@ -45,12 +45,12 @@ class TransposeChoice:
 class Elementwise(CpuRule):
     """The rule for kernels of one stage that does not reduce.
 
-    Iterators that walk through all tensors in step become one long inner loop (LLVM vectorises it, remainder
-    included); the rest is cut into equal shares for the threads.
+    Iterators along which all tensors have constant strides are fused into one long inner loop, which LLVM vectorises
+    with its remainder; the other iterators are divided into equal tasks.
     """
 
     def plan(self, kernel: Kernel, params: CpuParams) -> _Plan | None:
-        """The passes over the results, or None if the kernel reduces or has several stages."""
+        """Return the passes over the results, or None if the kernel reduces or has several stages."""
         stage = kernel.stages[0]
         if len(kernel.stages) > 1:
             return declined(f"{len(kernel.stages)} stages that do not fold into one")
@@ -59,13 +59,13 @@ class Elementwise(CpuRule):
         return [piece.last for piece in pieces(kernel)], params
 
     def emit(self, plan: _Plan) -> tirx.Stmt:
-        """One pass after the other; the tasks of each are decided as it is written."""
+        """Return one pass after the other; the tasks of each are decided while it is emitted."""
         stages, params = plan
         return block(*(self._pass(stage, params) for stage in stages))
 
     @staticmethod
     def _pass(stage: Stage, params: CpuParams) -> tirx.Stmt:
-        """One pass over the results of a stage."""
+        """Return one pass over the results of a stage."""
         unit = {v: index(0) for v in stage.spatial if stage.extents[v] == 1}
         extents = {v: e for v, e in stage.extents.items() if v not in unit}
         stage = Stage(stage.name, tuple(it for it in stage.iters if it.var in extents), substitute(stage.body, unit))
@@ -107,7 +107,7 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
             return scope.line(length, params.lanes, lambda j: element(place, j), "j")
         return scope.loop(count, lambda j: element(place, start + j), "j", most=piece)
 
-    if wanted == 1:  # nobody shares the rows: no division to find one
+    if wanted == 1:  # plain loops over the rows, without a division to find the indices of a row
         return scope.nest(outer, extents, lambda place: line(place, index(0), length), "row")
 
     def task(t):
@@ -126,12 +126,12 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
 
 
 def _crossed(stage: Stage, extents, outer, inner) -> list | None:
-    """Outer iterators (fused) along which some operand is contiguous that is not contiguous along the inner loop."""
+    """Return the outer iterator along which an operand is contiguous that is not contiguous along the inner loop."""
     walk = Walk(extents)
     for load in loads(stage.body) if inner else ():
         step = walk.strides(load.source, load.indices)
         if step(inner[-1]) in (0, 1):
-            continue  # most are: no other iterator is looked at
+            continue  # true of most loads, so that the strides along other iterators are not computed
         along = next((v for v in outer if step(v) == 1), None)
         if along is not None and extents[along] >= 4:
             return [along]
@@ -139,14 +139,14 @@ def _crossed(stage: Stage, extents, outer, inner) -> list | None:
 
 
 def _turns(stage: Stage, extents, crossed) -> bool:
-    """Whether all operands lie along `crossed`, or do not change there: then vectors are computed along it."""
+    """Whether all operands are contiguous or constant along `crossed`: then vectors are computed along it."""
     walk = Walk(extents)
     strides = [walk.stride(load.source, load.indices, crossed) for load in loads(stage.body.value)]
     return str(stage.body.buffer.ty.dtype) == "float32" and all(stride in (0, 1) for stride in strides)
 
 
 def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuParams) -> tirx.Stmt:
-    """Square tiles over the output's and the operand's contiguous iterators: both sides stay in the cache."""
+    """Return square tiles over the contiguous iterators of the output and the operand: both stay in the cache."""
     scope = Scope()
     rows, length, depth = _product(outer, extents), _product(inner, extents), _product(crossed, extents)
     parallel = rows * length * depth >= params.serial_below
@@ -192,6 +192,6 @@ def _emit_transposed(stage: Stage, extents, outer, inner, crossed, params: CpuPa
 
 
 def _tile(number, length: int, side: int) -> tuple:
-    """(first, length) of a tile of a line: the last one ends where the line does, and computes some elements again."""
+    """Return (first, length) of a tile of a line; the last one ends with the line and computes some elements again."""
     first = number * side if length % side == 0 else tirx.min(number * side, index(max(0, length - side)))
     return first, min(length, side)

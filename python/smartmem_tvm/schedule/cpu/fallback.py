@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any other stage on a CPU (argmax and other tuple reductions): its own loop order, outer iterators in parallel."""
+"""Single stages of any form on a CPU (argmax and other tuple reductions): loops in their order, points in parallel."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Fallback(CpuRule):
     catch_all = True
 
     def plan(self, kernel: Kernel, params: CpuParams) -> _Plan | None:
-        """The stage of the kernel, or None if it has several."""
+        """Return the stage of the kernel, or None if it has several."""
         if len(kernel.stages) != 1:
             return declined(f"{len(kernel.stages)} stages that do not fold into one")
         return kernel.stages[0], params
 
     def emit(self, plan: _Plan) -> tirx.Stmt:
-        """The loops of a stage in their order, the outer ones shared by the threads."""
+        """Return the loops of a stage in their order, the spatial ones divided among the threads."""
         stage, params = plan
         scope, points, work = Scope(), 1, 1
         for var in stage.spatial:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See a window that slides over each channel by itself: depthwise convolution and pooling, the padding included.
+"""Recognise a window over single channels (a lone window): depthwise convolution and pooling, with their padding.
 
     pad[n, c, y, x] = 1 <= y <= h and 1 <= x <= w ? in[n, c, y - 1, x - 1] : 0
     sum[n, c, y, x] += pad[n, c, y*s + p, x*s + q] * W[c, p, q]
 
-The channels may lie innermost, and lines and columns may be one iterator of the result, as those of tokens are. Where
-channels lie innermost, a result may sum up the few channels of its group:
+The channels may be innermost, and lines and columns may be one iterator of the result, as in tokens. Where channels are
+innermost, a result may sum up the few channels of its group:
 
     sum[n, y, x, c] += pad[n, y*s + p, x*s + q, c // g * g + m] * W[c, m, p, q]
 """
@@ -27,8 +27,8 @@ from ..core.reduction import Reduction, reduction_of
 from .padding import padding_of
 from .sliding_image import Image
 
-_CHANNELS = 8  # that are worth lanes of their own where the results are not next to each other
-_GROUPS = (2, 4, 8, 16)  # channels of a group: a part of a vector, or one; more are worth a product
+_CHANNELS = 8  # channels; so many or more are lanes even where the results are not contiguous along them
+_GROUPS = (2, 4, 8, 16)  # channels of a group, up to a vector; larger groups are left to products
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +42,11 @@ class Side:
     var : Var
         Iterator of the result.
     extent, stride : int
-        Results, and places of the picture from one to the next.
+        Number of results, and elements of the picture from one to the next.
     reach : int
-        Places of the picture that one result looks at, from the first to the last.
+        Elements of the picture from the first to the last that one result reads.
     inside : tuple of int
-        First place of the picture that is no padding, and the first behind them that is.
+        The first element of the picture that is no padding, and the first of the padding behind.
     """
 
     dim: int
@@ -57,13 +57,13 @@ class Side:
     inside: tuple[int, int]
 
     def places(self, results: int) -> int:
-        """Places of the picture that so many results look at."""
+        """Return the number of elements of the picture that so many results read."""
         return (results - 1) * self.stride + self.reach
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The channels that a result sums up: those of a group, as many as there are results.
+    """The channels that a result sums up: those of a group with as many results.
 
     Attributes
     ----------
@@ -90,23 +90,23 @@ class LoneWindow:
     Attributes
     ----------
     reduction : Reduction
-        Its reduction iterators move within the window only.
+        Its reduction iterators move within the window only, or over the members of a group.
     load : TensorLoad
-        How the term reads the picture.
+        The term's load of the picture.
     maker : Stage or None
-        What pads the picture; None if it is there already.
+        The stage that pads the picture; None if it is an input of the kernel.
     value : expression or None
         The picture in the iterators of its maker, where it is no padding.
     fill : expression or None
-        Elsewhere.
+        The value of the padding.
     line : Side or None
         None for windows of one dimension.
     column : Side
     channel : Var or None
-        The iterator of lanes, if that is not the column: the result is contiguous along it, or what is copied with
-        its padding is, and the results are stored one by one.
+        The iterator of the SIMD lanes, None if that is the column. Either the result is contiguous along it, or the
+        input of the padding is, and the results are stored one by one.
     group : Group or None
-        None if each channel is by itself.
+        None if a result reads one channel only.
     """
 
     reduction: Reduction
@@ -121,12 +121,12 @@ class LoneWindow:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Line, if there is one, and column."""
+        """The line, if there is one, and the column."""
         return (self.column,) if self.line is None else (self.line, self.column)
 
     @property
     def along(self) -> ir.Var:
-        """The iterator of lanes."""
+        """The iterator of the SIMD lanes."""
         return self.column.var if self.channel is None else self.channel
 
     @property
@@ -137,21 +137,21 @@ class LoneWindow:
 
     @property
     def term_is_fixed(self) -> bool:
-        """Whether what the picture is multiplied with is the same everywhere in a plane."""
+        """Whether the other factor of the term, such as the weight, is the same everywhere in a plane."""
         rest = self.term_with(tirx.const(0, self.load.ty.dtype), {})
         return not uses(rest, [side.var for side in self.sides])
 
     @property
     def finish_is_fixed(self) -> bool:
-        """Whether what becomes of a sum is the same everywhere in a plane."""
+        """Whether the epilogue is the same everywhere in a plane."""
         return not uses(self.reduction.finish_with(self.reduction.init, {}), [side.var for side in self.sides])
 
     def taps_of(self, side: Side) -> tuple:
-        """The iterators of the window that move in one direction."""
+        """Return the iterators of the window that move in one direction."""
         return tuple(uses(self.load.indices[side.dim], self.reduction.reduce))
 
     def picture_at(self, place: Mapping, taps: Mapping[int, object]):
-        """The picture's value where it is no padding, at places of its sliding dimensions."""
+        """Return the picture's value, where it is no padding, at indices of its sliding dimensions."""
         where = [taps[dim] if dim in taps else substitute(at, dict(place)) for dim, at in enumerate(self.load.indices)]
         if self.maker is None:
             return self.load.source[tuple(where)]
@@ -160,14 +160,14 @@ class LoneWindow:
         return substitute(self.value, {**point, **{var: at for var, at in named if isinstance(var, ir.Var)}})
 
     def term_with(self, value, point: Mapping):
-        """What a place of the window adds where the picture has `value`."""
+        """Return the term of a point of the window for the picture's element `value`."""
         term = substitute(self.reduction.term, dict(point))
         source = self.load.source
         return tvm_ffi.structural_map(term, (ir.TensorLoad, lambda ld: value if ld.source.same_as(source) else ld))
 
 
 def lone_window_of(kernel: Kernel) -> LoneWindow | None:
-    """The window in a prepared kernel, or None if it is another kernel."""
+    """Return the window in a prepared kernel, or None if there is none."""
     maker, rest = maker_of(kernel)
     reduction = reduction_of(Kernel(kernel.inputs, kernel.outputs, rest))
     if reduction is None:
@@ -187,7 +187,7 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     line = sides[0] if len(sides) == 2 else None
     if group is not None:
         near = _strides(reduction, load, group.member)[1] == 1 and fastest.same_as(group.var) and along[0] == 1
-        if not near or (maker is not None and has_select(value)):  # of joined tensors a group may be in two
+        if not near or (maker is not None and has_select(value)):  # a group may span two joined tensors
             return None
         return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], fastest, group)
     apart = _channels_apart(reduction, load, maker, sides) if maker is not None else None
@@ -196,14 +196,14 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
     channel = None if fastest.same_as(sides[-1].var) else fastest
     if any(fastest.same_as(side.var) for side in sides[:-1]) or along[0] != 1:
         return None
-    # Lanes lie next to each other in the picture too.
+    # Lanes must be contiguous in the picture, too, or as far from each other as the stride.
     if along[1] != (sides[-1].stride if channel is None else 1):
         return None
     return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], channel)
 
 
 def group_of(load: ir.TensorLoad, reduce: Collection, extents: Mapping) -> Group | None:
-    """Where a load reads ``c // g * g + m``, a channel of the group of `c`; None if it does nowhere."""
+    """Return the group if a load has the index ``c // g * g + m``, a channel of the group of `c`; else None."""
     for dim, at in enumerate(load.indices):
         base, member = (at.a, at.b) if isinstance(at, tirx.Add) else (None, None)
         if not isinstance(base, tirx.Mul) or not isinstance(base.a, tirx.FloorDiv) or not isinstance(member, ir.Var):
@@ -216,9 +216,10 @@ def group_of(load: ir.TensorLoad, reduce: Collection, extents: Mapping) -> Group
 
 
 def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneWindow | None:
-    """A window that sums up channels, too, as one over each picture by itself.
+    """Return a window that also sums up channels as a window over single pictures.
 
-    None if it sees padding only, or something else than lines and columns decides what the picture is.
+    The result is None if the window reads only padding, or if a condition other than the padding chooses the picture's
+    values.
     """
     dims = range(len(image.load.indices))[-2:]
     value, fill, inside = padding_of(maker, dims) if maker is not None else (None, None, {})
@@ -234,9 +235,10 @@ def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneW
 
 
 def _channels_apart(reduction: Reduction, load, maker: Stage, sides: list[Side]):
-    """The iterator along which what is padded lies in memory, if its columns do not: tokens that become planes.
+    """Return the iterator along which the input of the padding is contiguous, None if its lines or columns are.
 
-    Copied column by column, each number would come from a cache line of its own, once for each channel.
+    This is the case of tokens that become planes. If they were copied column by column, each element would come from a
+    cache line of its own, once for each channel.
     """
     walk, read = Walk(maker.extents), loads(maker.body.value)
 
@@ -252,7 +254,7 @@ def _channels_apart(reduction: Reduction, load, maker: Stage, sides: list[Side])
 
 
 def maker_of(kernel: Kernel) -> tuple[Stage | None, tuple]:
-    """The stage that writes what the others read, if the first one is such a stage, and the others."""
+    """Return the first stage if it writes an intermediate element by element, else None, and the other stages."""
     first, rest = kernel.stages[0], kernel.stages[1:]
     if first.reduction or not rest or not isinstance(first.body, tirx.BufferStore):
         return None, kernel.stages
@@ -262,7 +264,7 @@ def maker_of(kernel: Kernel) -> tuple[Stage | None, tuple]:
 
 
 def _picture(reduction: Reduction, maker: Stage | None) -> ir.TensorLoad | None:
-    """The load of the picture, if there is one and nothing else reads it."""
+    """Return the load of the picture, if there is one load of it only, else None."""
     read = loads(reduction.term)
     if maker is None:
         sliding = [load for load in read if _slides(load, reduction)]
@@ -280,7 +282,7 @@ def _slides(load: ir.TensorLoad, reduction: Reduction) -> bool:
 
 
 def _lines_and_columns(reduction: Reduction, maker: Stage | None) -> Reduction:
-    """The same with an iterator by which the picture is read as ``v // q`` and ``v % q`` taken apart."""
+    """Return the reduction with each iterator split that the picture's indices use as ``v // q`` and ``v % q``."""
     load = _picture(reduction, maker)
     group = group_of(load, reduction.reduce, reduction.extents) if load is not None else None
     for divided in collect(load, tirx.FloorDiv) if load is not None else ():
@@ -292,13 +294,13 @@ def _lines_and_columns(reduction: Reduction, maker: Stage | None) -> Reduction:
 
 
 def _moved(reduction: Reduction, load, group: Group | None) -> list[int]:
-    """The dimensions of the picture in which the window moves."""
+    """Return the dimensions of the picture in which the window moves."""
     tapped = [dim for dim, at in enumerate(load.indices) if uses(at, reduction.reduce)]
     return [dim for dim in tapped if group is None or dim != group.dim]
 
 
 def _sides(reduction: Reduction, load, inside: Mapping, dims: list[int]) -> list[Side] | None:
-    """What is to be known of these dimensions; None if it is no window in lines and columns."""
+    """Return the sides of a window in these dimensions; None if it is no window in lines and columns."""
     walk, sides = Walk(reduction.extents), []
     for dim in dims:
         at = load.indices[dim]
@@ -314,9 +316,9 @@ def _sides(reduction: Reduction, load, inside: Mapping, dims: list[int]) -> list
 
 
 def _side(reduction: Reduction, load, dim: int, moved: tuple, taps, inside: Mapping) -> Side | None:
-    """A dimension of the picture in which results move by a variable and its stride.
+    """Return a dimension of the picture in which results move by a variable and its stride.
 
-    None if all of it is padding, or where a window ends depends on something else.
+    The result is None if all of the dimension is padding, or if the end of a window is not constant.
     """
     (var, stride), at = moved, load.indices[dim]
     last = {v: index(reduction.extents[v] - 1) for v in taps}
@@ -329,7 +331,7 @@ def _side(reduction: Reduction, load, dim: int, moved: tuple, taps, inside: Mapp
 
 
 def _each_by_itself(reduction: Reduction, load, sides: list[Side], group: Group | None) -> bool:
-    """Whether each other iterator of the result walks through a dimension of its own, and the window through none."""
+    """Whether each other spatial iterator moves along a dimension of its own, and the window along none of these."""
     window = [v for v in reduction.reduce if group is None or not v.same_as(group.member)]
     seen = [side.var for side in sides]
     slid = [load.indices[side.dim] for side in sides]
@@ -344,6 +346,6 @@ def _each_by_itself(reduction: Reduction, load, sides: list[Side], group: Group 
 
 
 def _strides(reduction: Reduction, load, var) -> tuple[int | None, int | None]:
-    """Of the result and of the picture along an iterator."""
+    """Return the strides of the result and of the picture along an iterator."""
     walk = Walk(reduction.extents)
     return walk.stride(reduction.output, reduction.indices, var), walk.stride(load.source, load.indices, var)

@@ -2,16 +2,16 @@
 """Matmul, batched matmul and convolution on a CPU: register tiles over packed panels.
 
     parallel for (batch, row chunk, column chunk):
-      left[rows, depth] = ...                      only if rows and depth do not lie apart from each other; where
-                                                   several tasks copy the same, all threads do it once, before
+      left[rows, depth] = ...                      unless it can be read in place; where several tasks need the same
+                                                   copy, all threads make it once, before
       for each panel of `width` columns:
         right[depth, width] = ...                  contiguous, read again by every tile of the chunk (weights
-                                                   lie so already, see `pack_weights`)
+                                                   are in panels already, see `pack_weights`)
         for each tile of `height` rows:
-          at[i] = ...                              where its rows begin, if they are windows, see `row_places`
-          prefetch out[f(i, j)]                    and what `finish` reads row by row, see `prefetch`
-          acc[height, width] = 0                   registers; of fewer columns than a vector has, a vector of steps
-                                                   along the depth each, beside the last panel
+          at[i] = ...                              the start of each row, if rows are windows, see `row_places`
+          prefetch out[f(i, j)]                    and the tensors that `finish` reads row by row, see `prefetch`
+          acc[height, width] = 0                   registers; if the last columns are fewer than a vector, each of their
+                                                   sums is a vector along the depth, beside the last panel
           for each piece of depth:
             prefetch some lines of the next panel
             for k in piece: acc[i, j] += left[i, k] * right[k, j]
@@ -19,8 +19,8 @@
 
 Folded layout operators, padding and prologue arithmetic are evaluated in the packing loops, once per panel, not once
 per multiplication. Row and column remainders have tiles of their own, so that no loop carries a predicate. The depth
-is not cut into blocks that are summed up one by one: with panels this narrow that gained nothing on AVX2, at depths up
-to 3072.
+is cut into parts only where a panel of weights is too long for the second-level cache (`MatmulPlan.depth_parts`): with
+panels this narrow, parts gained nothing on AVX2 at depths up to 3072.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from .row_places import RowPlaces
 from .rule import CpuRule
 from .tile import narrow_rows, row_tiles
 
-_SMALL_FINISH = 12  # nodes: an epilogue up to this size is done on the registers
+_SMALL_FINISH = 12  # nodes of an epilogue, up to which it is computed on the registers
 
 
 class Matmul(CpuRule):
     """The rule for contractions that have rows and columns."""
 
     def emit(self, plan: MatmulPlan) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         return MatmulEmitter(plan).kernel()
 
     @staticmethod
     def plan(kernel: Kernel, params: CpuParams, constants: Sequence = ()) -> MatmulPlan | None:
-        """How a prepared kernel is run, or None if it is no contraction.
+        """Return the plan of a prepared kernel, or None if it is no contraction.
 
         Parameters
         ----------
         constants : sequence of buffer
-            Inputs whose values are known: they can be packed beforehand.
+            Inputs whose values are known at compile time, so that they can be packed then.
         """
         reduction = reduction_of(kernel)
         contraction = contraction_of(reduction, pairs=True) if reduction is not None else None
@@ -86,7 +86,7 @@ class Matmul(CpuRule):
 
 
 def loop_orders(kernel: Kernel) -> tuple[dict[str, int], ...]:
-    """Loop orders to choose from, as decisions: the rule's own; columns, or rows, in the outer loop of a matmul."""
+    """Return the loop orders of a matmul as decisions: the rule's own; the two orientations of rows and columns."""
     reduction = reduction_of(kernel)
     contraction = contraction_of(reduction, pairs=True) if reduction is not None else None
     if contraction is None or not contraction.rows or not contraction.columns:
@@ -96,7 +96,7 @@ def loop_orders(kernel: Kernel) -> tuple[dict[str, int], ...]:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What one task works on: its batch and chunks, and how to read the left operand at (row, fused depth)."""
+    """The work of one task: its batch and chunks, and a function that reads the left operand at (row, fused depth)."""
 
     batch: object
     row_chunk: object
@@ -106,7 +106,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """Columns of the right operand in scratch memory: how they come there, and how to read them at (depth, column)."""
+    """Columns of the right operand in scratch memory: `pack` writes them, `right` reads them at (depth, column)."""
 
     column: object
     width: int
@@ -117,7 +117,10 @@ class Copied:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of the depth: sums come from `kept`, which begins at `first_row`, and go back there unless it `ends`."""
+    """A part of the depth: its sums start from `kept`, whose first row is `first_row`, and go back there.
+
+    If the part `ends` the depth, the sums are finished instead.
+    """
 
     first: object
     length: int
@@ -127,7 +130,7 @@ class Part:
 
 
 class MatmulEmitter:
-    """Writes the nest of one contraction."""
+    """The emitter of the loop nest of one contraction."""
 
     def __init__(self, plan: MatmulPlan):
         self.plan = plan
@@ -140,14 +143,14 @@ class MatmulEmitter:
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         plan = self.plan
         tasks = plan.batch * plan.row_chunks.count * plan.panel_chunks.count
         nest = self.scope.loop(tasks, self._task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
         return nest if self.left is None else allocate([self.left], block(self._copy_left(self.left), nest))
 
     def _copy_left(self, whole) -> tirx.Stmt:
-        """What all tasks read of the left operand, copied by all threads."""
+        """Return the copy of the left operand that all tasks read, made by all threads."""
 
         def row(number) -> tirx.Stmt:
             batch, at = (
@@ -165,7 +168,7 @@ class MatmulEmitter:
         return self.task(batch, row_chunk, simplify(tirx.floormod(number, columns)))
 
     def task(self, batch, row_chunk, column_chunk) -> tirx.Stmt:
-        """What one task does."""
+        """Return the statements of one task."""
         plan = self.plan
         if self.left is not None:
             return self._panels(Task(batch, row_chunk, column_chunk, lambda row, k: self.left[batch, row, k]))
@@ -188,11 +191,11 @@ class MatmulEmitter:
 
     @property
     def task_rows(self) -> Chunks:
-        """Rows of each chunk, remainder included."""
+        """The rows of each chunk, with the remainder."""
         return self.plan.row_chunks.elements(self.plan.tile.height, self.plan.rows)
 
     def over_rows(self, row_chunk, body: Callable) -> tirx.Stmt:
-        """``body(row)`` for each row of a chunk, counted from its first one."""
+        """Return ``body(row)`` for each row of a chunk, counted from its first one."""
         rows = self.task_rows
         return self.scope.loop(of_chunk(row_chunk, rows), body, "row", most=rows.longest)
 
@@ -227,7 +230,7 @@ class MatmulEmitter:
         return allocate([panel.packed], block(panel.pack, tiles))
 
     def _copied(self, task: Task, column, width: int) -> Copied:
-        """A panel's columns side by side; fewer than a vector has along the depth, as the rows of the left operand."""
+        """Return a copy of a panel, contiguous along the columns, or for a narrow panel along the depth."""
         plan, right = self.plan, self.plan.contraction.right
         if not plan.is_narrow(width):
             packed = scratch([plan.depth, width], right.ty.dtype, "right")
@@ -238,7 +241,7 @@ class MatmulEmitter:
         return Copied(column, width, narrow, self._one_by_one(width, copy), lambda k, j: narrow[j, k])
 
     def _copy_of(self, packed, batch, column, place: Callable) -> Callable:
-        """Of a column its copy at a step along the depth: what goes to ``packed[place(step, column)]``."""
+        """Return a function of a column that copies its element at a step to ``packed[place(step, column)]``."""
         plan, right = self.plan, self.plan.contraction.right
 
         def copy(j):
@@ -248,17 +251,17 @@ class MatmulEmitter:
         return copy
 
     def _one_by_one(self, width: int, copy: Callable, over: Callable | None = None) -> tirx.Stmt:
-        """One column after the other: its place in memory is worked out once."""
+        """Return the copy of one column after the other, so that each column's address is computed once."""
         right, over = self.plan.contraction.right, over or self.over_depth
         return self.scope.loop(width, lambda j: over(right, copy(j)), "j")
 
     def _next_panel(self, task: Task, column, part: Part | None = None) -> NextPanel | None:
-        """The panel after the one at `column`, where it lies in memory row by row; of a part, its next one."""
+        """Return the next panel to prefetch, or the next part of this panel; None if it is not worth a prefetch."""
         plan, width = self.plan, self.plan.tile.width
         known = plan.in_panels or (plan.right_packed and plan.right_lies_in_rows)
         ends = part is None or part.ends
         if not known or plan.tiles_in_turn < 2 or (ends and plan.panel_chunks.length < 2):
-            return None  # the only tile of a panel waits for that one, and who has one panel needs no other
+            return None  # a panel's only tile waits for the panel itself, and a chunk of one panel has no next one
         first, after = index(0), column
         if ends:
             last = index((plan.panels - 1) * width)
@@ -274,7 +277,7 @@ class MatmulEmitter:
         )
 
     def pack_panel(self, packed, batch, column, width: int, over: Callable | None = None) -> tirx.Stmt:
-        """Copy the columns of a panel; `over` are the loops over the depth, or a part of it."""
+        """Return the copy of a panel's columns; `over` makes the loops over the depth, or over a part of it."""
         plan, right, run = self.plan, self.plan.contraction.right, self.plan.right_run(width)
         copy = self._copy_of(packed, batch, column, lambda k, j: (k, j))
         if run == 1 and width % self.params.lanes == 0 and not chooses_along(right, plan.contraction.columns):
@@ -295,12 +298,13 @@ class MatmulEmitter:
         return (over or self.over_depth)(right, row)
 
     def over_depth(self, operand, body, lanes: int = 1) -> tirx.Stmt:
-        """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well.
+        """Return one loop for each depth iterator, so that no index is divided; `body` takes the fused index as well.
 
         Parameters
         ----------
         lanes : int
-            Of the vectors that the innermost loop is made of, where it is a single one.
+            SIMD lanes of the innermost loop, 1 for a scalar loop. It stays scalar if it is split because of a ``//`` or
+            ``%`` in an index.
         """
         depth, extents = self.plan.contraction.depth, self.reduction.extents
 
@@ -314,7 +318,7 @@ class MatmulEmitter:
 
             parts, piece = intervals(operand, var, extents), piece_length(operand, var, extents)
             of_line = lanes if var is depth[-1] else 1
-            if len(parts) > 1:  # of several tensors: each has a loop of its own, without asking which one
+            if len(parts) > 1:  # joined tensors: each has a loop of its own, without the condition
                 lines = (self.scope.line(n, of_line, lambda v, s=s: at(index(s) + v), f"k{level}") for s, n in parts)
                 return block(*lines)
             if piece in (1, extents[var]):
@@ -330,7 +334,7 @@ class MatmulEmitter:
     # -- tiles ---------------------------------------------------------------------------------------------------
 
     def _tiles(self, task: Task, column, width: int, right, beside: Copied | None = None) -> tirx.Stmt:
-        """All tiles of a panel, in each part of the depth if that is cut: of what is copied, as `beside` is, never."""
+        """Return all tiles of a panel, for each part of the depth in turn; a panel that is copied has no parts."""
         plan = self.plan
         if plan.depth_parts == 1:
             return self._tiles_of(task, column, width, right, None, beside)
@@ -400,7 +404,7 @@ class MatmulEmitter:
     def _total(
         self, task: Task, row, height: int, right, acc: Accumulators, steps: tuple
     ) -> tuple[RowPlaces | None, tirx.Stmt]:
-        """Sums of a tile over `steps` (the first, how many, what is asked for), and places of its rows, if any."""
+        """Return the addresses of a tile's rows or None, and its sums over `steps` (first, number, prefetch)."""
         plan, (first, length, ask) = self.plan, steps
         if not plan.left_in_place:
 
@@ -419,19 +423,19 @@ class MatmulEmitter:
         return places, self._walk(first, length, product_at, ask)
 
     def _add(self, acc: Accumulators, left: Callable, right: Callable) -> tirx.Stmt:
-        """Add the products of a step along the depth to the sums of a tile."""
+        """Return the statement that adds the products of one step along the depth to the sums of a tile."""
         contraction = self.plan.contraction
         if contraction.in_pairs and (added := acc.add_pairs(left, right)) is not None:
             return added
         return acc.set(lambda i, j, value: value + contraction.times(left(i), right(j)))
 
     def _walk(self, first, count: int, add: Callable, ask: Ask | None) -> tirx.Stmt:
-        """Steps along the depth, one loop for each of its iterators, so that nothing has to be divided."""
+        """Return the steps along the depth, one loop for each of its iterators, so that no index is divided."""
         depth, extents, inner = self.plan.contraction.depth, self.reduction.extents, self.plan.depth_unit
         start = self.scope.index(tirx.floordiv(first, index(inner)))
 
         def nest(level: int, before, point: dict) -> tirx.Stmt:
-            """`before` is the number of places of the outer iterators that are done."""
+            """Return the loops from `level` on; `before` counts the iterations of the outer ones that are done."""
             var = depth[level]
             total = extents[var] if level else count // inner
 
@@ -452,7 +456,7 @@ class MatmulEmitter:
     def _whole(
         self, task: Task, row, column, height: int, width: int, acc: Accumulators, total: tirx.Stmt, part: Part | None
     ) -> tirx.Stmt:
-        """A tile from its first sums to what is stored of them."""
+        """Return a tile from the start of its sums to their store."""
         if part is None:
             start = acc.set(lambda i, j, _: self.reduction.init)
         else:
@@ -464,7 +468,7 @@ class MatmulEmitter:
         if self._finishes_in_registers:
             finish = acc.each(lambda i, j, value: self._result(value, task, row + i, column + j))
             return acc.allocate(start, total, finish)
-        # leave the registers first: a loop that indexes the accumulators would keep them in memory all along
+        # The sums are spilled first: a loop that indexes the accumulators would keep them in memory all the time.
         done = scratch([height, width], self.reduction.accumulator.ty.dtype, "done")
         spill = acc.each(lambda i, j, value: store(done, value, i, j))
         finish = self.finish(task, row, column, height, width, done)
@@ -475,13 +479,13 @@ class MatmulEmitter:
         return NextRows(height, self.plan.unroll, lambda i, k: self.scope.simplify(task.left(row + i, k)))
 
     def _beside(self, task: Task, row, column, height: int, width: int, narrow: Copied) -> tirx.Stmt:
-        """The columns after the last panel, while the rows that they are multiplied by are still near."""
+        """Return the product with the columns after the last panel, while the tile's rows are still in the cache."""
         tile = self._narrow_tile(task, row, narrow.column, height, narrow.width, narrow.right)
         last = self.scope.analyzer.simplify(column.equal(index((self.plan.panels - 1) * width)))
         return tile if isinstance(last, tirx.IntImm) else tirx.IfThenElse(last, tile, None)
 
     def _narrow_tile(self, task: Task, row, column, height: int, width: int, right) -> tirx.Stmt:
-        """A tile of a narrow panel: vectors of steps along the depth, whose lanes are added up in the end."""
+        """Return a tile of a narrow panel: each sum is a vector along the depth, whose lanes are added up last."""
         done = scratch([height, width], self.reduction.accumulator.ty.dtype, "done")
         sums = [
             self.scope.loop(
@@ -495,7 +499,7 @@ class MatmulEmitter:
         return allocate([done], block(ask, *sums, self.finish(task, row, column, height, width, done)))
 
     def _add_up(self, task: Task, row, first, height: int, width: int, right, done) -> tirx.Stmt:
-        """Write `height` rows of sums, from the one at `first` of the tile on, into `done`."""
+        """Return the statements that write `height` rows of sums, from row `first` of the tile on, into `done`."""
         steps, dtype, across = self.plan.steps, done.dtype, index(width)
         acc = Accumulators(self.scope, height * width, steps, steps, dtype)
         lanes = scratch([height, width, steps], dtype, "lanes")
@@ -536,7 +540,7 @@ class MatmulEmitter:
         return size(finish) <= _SMALL_FINISH and not branches(finish) and not self.plan.stores_down
 
     def _ask_for_results(self, task: Task, row, column, height: int, width: int) -> tirx.Stmt | None:
-        """Have the lines ready when a tile is done, where it stores whole pieces of them."""
+        """Return the prefetch of the cache lines that a tile stores, if it stores contiguous runs."""
         plan, reduction = self.plan, self.reduction
         if plan.output_run(False, self.params.lanes) == 1 or branches(reduction.finish):
             return None
@@ -550,7 +554,7 @@ class MatmulEmitter:
         return self.reduction.store(value, self.plan.point(task.batch, row, column))
 
     def finish(self, task: Task, row, column, height: int, width: int, sums) -> tirx.Stmt:
-        """Store a tile in the direction in which the result is contiguous."""
+        """Return the stores of a tile in the direction in which the result is contiguous."""
 
         def at(i, j) -> tirx.Stmt:
             return self.scope.simplify(self._result(sums[i, j], task, row + i, column + j))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide how to run a contraction: orientation, register tile, what to pack, how to cut it into tasks."""
+"""The plan of a contraction: its orientation, register tile, operands to pack, and division into tasks."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ from .prefetch import UNROLLED
 from .tile import Tile, column_tiles, is_narrow, row_tiles, total_cycles
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
-_SCALAR_COPY = 1.5  # cycles to load and store one element; a vector of them costs the same
-_VECTOR_COPY = 0.75  # the same of an element of a vector, which waits for the second-level cache
-_STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are next to each other in the result
-_FAR_COPY = 2.0  # cycles more for each element of a left operand that is copied across the lines that it lies along
-_FETCH = 0.5  # cycles that a weight takes from memory, once for each chunk of rows
-_LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles for a line that is copied, and more as the operand fills the cache
-_MANY = 8  # threads, each of which has few tiles of a product
-_FEW_TILES, _ASKED_STEPS = 32, 256  # of a panel that a thread has to itself, and along the depth of a part of it
-_STREAMS = 128  # rows at the same time, from which on a processor does not see that each is read in order
-_OTHER_LINE = 1.0  # cycles for a step along the depth of a left operand that does not lie along it
-# The same with vectors of 8 and less: the lines come from the first-level cache, the second one, or from behind it.
+_SCALAR_COPY = 1.5  # cycles to load and store one element, or one vector of elements
+_VECTOR_COPY = 0.75  # cycles per element at least where vectors are copied, which come from the second-level cache
+_STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are contiguous in the result
+_FAR_COPY = 2.0  # more cycles per element of a left operand that is copied across its cache lines
+_FETCH = 0.5  # cycles per weight that comes from memory, once for each chunk of rows
+_LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles to copy a cache line, and more of them as the operand fills the cache
+_MANY = 8  # threads, from which on each has few tiles of a product
+_FEW_TILES, _ASKED_STEPS = 32, 256  # tiles of a thread's only panel, and steps of a part of it that is prefetched
+_STREAMS = 128  # rows read at the same time, from which on a processor no longer sees that each is read in order
+_OTHER_LINE = 1.0  # cycles per step along the depth of a left operand that is not contiguous along it
+# The same with vectors of at most 8 lanes: lines from the first-level cache, the second one, or from behind it.
 _OTHER_LINE_NARROW = 0.3, 2.5, 4.0
-_OTHER_PAGE = 1.5  # the same where each step is in another page of memory
-_PAGE_BYTES, _NARROW = 4096, 8  # lanes
-_NEAR_BYTES = 16 * 1024  # of the first-level cache, for the lines of one tile's steps
-_UNASKED = 1.5  # cycles that a weight takes from memory that is a left operand
-_UNASKED_NARROW = 0.7  # the same with vectors of 8 and less
-_LEAST_IN_LINE = 3  # steps along the depth, for windows to be read in place
-_LEAST_STEPS = 4  # along the depth, for a vector of them
-_FAR = 0.15  # cycles that a left element waits on if the chunk's rows are not in the second-level cache
-_FAR_WEIGHT = 0.28  # the same beside a right operand that is copied, as the left one is weights then
+_OTHER_PAGE = 1.5  # the same, in cycles, where each step is in another page of memory
+_PAGE_BYTES, _NARROW = 4096, 8  # bytes; lanes
+_NEAR_BYTES = 16 * 1024  # bytes of the first-level cache for the lines of one tile's steps
+_UNASKED = 1.5  # cycles per weight from memory where the weights are the left operand, which is not in panels
+_UNASKED_NARROW = 0.7  # the same, in cycles, with vectors of at most 8 lanes
+_LEAST_IN_LINE = 3  # steps along the depth in one cache line, for windows to be read in place
+_LEAST_STEPS = 4  # steps along the depth, for a vector of them
+_FAR = 0.15  # cycles per left element if the chunk's rows do not fit in the second-level cache
+_FAR_WEIGHT = 0.28  # the same, in cycles, if the right operand is copied: the left one is then weights
 
 
 @dataclass(frozen=True)
 class MatmulChoice:
-    """What is chosen for a contraction.
+    """The choices for a contraction.
 
     Attributes
     ----------
     swapped : bool
-        Rows and columns change places.
+        Rows and columns are exchanged.
     height, width : int
-        The register tile.
+        The register tile, in rows and columns.
     lanes : int
-        Columns that are one vector.
+        Columns of one vector.
     unroll : int
-        Steps along the depth that are written out; it divides the depth.
+        Steps along the depth that are unrolled.
     row_parts, column_parts : int
-        Chunks of rows and of columns, each pair of which is a task.
+        Chunks of rows and of columns; each pair is a task.
     parallel : bool
-        Tasks are spread over threads.
+        Tasks run on several threads.
     left_packed, right_packed : bool
-        Operands are copied first.
+        The operand is copied first.
     """
 
     swapped: bool
@@ -88,20 +88,20 @@ class MatmulPlan(FusedContraction):
     Attributes
     ----------
     constants : tuple of buffer
-        Inputs whose values are known.
+        Inputs whose values are known at compile time.
     """
 
     params: CpuParams
     constants: tuple = ()
 
     def choice(self, swapped: bool) -> MatmulChoice:
-        """The choices as numbers."""
+        """Return the choices as numbers."""
         tile, packed = (self.tile.height, self.tile.width), (self.left_packed, self.right_packed)
         return MatmulChoice(swapped, *tile, self.params.lanes, self.unroll, *self.parts, self.parallel, *packed)
 
     @property
     def facts(self) -> dict[str, int]:
-        """What the choices depend on."""
+        """The facts that the choices depend on."""
         sizes = {"batch": self.batch, "rows": self.rows, "columns": self.columns, "depth": self.depth}
         return {**sizes, "constant": int(self.right_constant), **self.params.facts}
 
@@ -109,10 +109,10 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def division(self) -> Division:
-        """What decides the register tile and the tasks."""
+        """The facts and costs that decide the register tile and the tasks."""
         params, panel_depth = self.params, self.depth
         if self.rows >= params.pack_reuse * max(params.tile_rows):
-            # where the depth is cut in parts, a panel costs what it does in the nearer cache
+            # The depth is cut into parts, so a panel costs as much as one that fits in the nearer cache.
             panel_depth = min(self.depth, params.panel_bytes // (_FLOAT_BYTES * params.lanes))
         return Division(
             *(self.batch, self.rows, self.columns, self.depth, panel_depth, params),
@@ -126,16 +126,16 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def tasks(self) -> Tasks:
-        """The register tile and the tasks: those that should be done first."""
+        """The register tile and the tasks that are predicted to finish first."""
         return self.division.best()
 
     @cached_property
     def left_shared(self) -> bool:
-        """Whether the left operand is copied once for all tasks, by all threads, and not by each task for itself."""
+        """Whether all threads copy the left operand once for all tasks, instead of each task for itself."""
         return self.division.shares_left(self.panel_chunks.count)
 
     def _near_rows(self, tile: Tile) -> int:
-        """Rows that stay in the second-level cache."""
+        """Return the number of rows that stay in the second-level cache."""
         return max(1, self.params.panel_bytes // (_FLOAT_BYTES * self._length_of(self._parts_of_depth(tile))))
 
     @property
@@ -145,24 +145,24 @@ class MatmulPlan(FusedContraction):
 
     @property
     def parts(self) -> tuple[int, int]:
-        """How many chunks of rows and of columns."""
+        """Number of chunks of rows and of columns."""
         return self.tasks.row_parts, self.tasks.column_parts
 
     @cached_property
     def panels(self) -> int:
-        """Panels of full width."""
+        """Number of panels of full width."""
         return self.columns // self.tile.width
 
     @cached_property
     def tails(self) -> list[int]:
-        """Widths of the panels after those."""
+        """Widths of the narrower panels after those of full width."""
         return column_tiles(self.columns % self.tile.width, self.params)
 
     @cached_property
     def steps(self) -> int:
-        """Steps along the depth that may be a vector where fewer columns are left than a vector has, 1 if none may.
+        """Steps along the depth that may form a vector where fewer columns remain than a vector has; 1 if none may.
 
-        The left operand has to lie along the depth. A right one that is copied lies as it is copied.
+        The left operand has to be contiguous along the depth. The right one is copied so that it is, too.
         """
         return self._steps_of(self.tile)
 
@@ -175,17 +175,18 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def depth_parts(self) -> int:
-        """Parts of the depth that all tiles of a panel are added up in, one part after the other.
+        """Number of parts of the depth; all tiles of a panel add up one part after the other, and keep sums between.
 
-        A panel of weights that is read again for each tile stays in the second-level cache so. Sums are kept between
-        parts. One that is copied is near as it is, and its rows may be weights that are better read on and on.
+        A part of a panel of weights, which each tile reads again, stays in the second-level cache. A panel that is
+        copied has no parts: the copy is in the cache already, and the left operand may be weights, which are better
+        read without interruption.
         """
         parts = self._parts_of_depth(self.tile)
         return parts if parts > 1 else self._parts_to_ask_for
 
     @property
     def _parts_to_ask_for(self) -> int:
-        """Parts of a panel that is all that a thread reads of the weights, so that it asks for one beside another."""
+        """Number of parts of the depth where a thread reads only one panel: it prefetches a part during another."""
         weights, few = self.right_constant or self.in_panels, 1 < self.tiles_in_turn <= _FEW_TILES
         shared = self.parallel and self.params.cores >= _MANY
         if not weights or not few or not shared or self.panel_chunks.length > 1 or self.depth < 2 * _ASKED_STEPS:
@@ -205,7 +206,7 @@ class MatmulPlan(FusedContraction):
 
     @property
     def part_length(self) -> int:
-        """Steps of such a part; the last one may be shorter."""
+        """Steps of a part of the depth; the last part may be shorter."""
         return self._length_of(self.depth_parts)
 
     def _length_of(self, parts: int) -> int:
@@ -214,40 +215,40 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def unroll(self) -> int:
-        """Steps along the depth that are written out: of the innermost iterator, where rows have places."""
+        """Steps along the depth that are unrolled: of the innermost iterator, where `left_in_place`."""
         reduction = self.contraction.reduction
         most = reduction.extents[self.contraction.depth[-1]] if self.left_in_place else self.depth
         return min(UNROLLED, most)
 
     @cached_property
     def depth_unit(self) -> int:
-        """Steps that are not taken apart: where rows have places, all of the inner iterators of the depth."""
+        """Steps that parts of the depth do not divide: those of all inner iterators, where `left_in_place`."""
         outer = self.contraction.reduction.extents[self.contraction.depth[0]] if self.left_in_place else self.depth
         return self.depth // outer
 
     @cached_property
     def rows_asked_for(self) -> bool:
-        """Whether a tile asks for the next one's rows: of what may be weights that are not near, along the depth."""
+        """Whether a tile prefetches the next tile's rows: large ones along the depth, which may be weights."""
         large = self.rows * self.depth * _FLOAT_BYTES > self.params.panel_bytes // 4
         return large and self.right_packed and self._lies_along_depth
 
     @property
     def _lies_along_depth(self) -> bool:
-        """Whether the left operand is a tensor that is read in place, step by step as it lies in memory."""
+        """Whether the left operand is a tensor that is read in place and is contiguous along the depth."""
         return isinstance(self.contraction.left, ir.TensorLoad) and not self.left_packed and self.left_step == 1
 
     def is_narrow(self, width: int) -> bool:
-        """Whether the sums of a panel are vectors of steps."""
+        """Whether the sums of a panel of this width are vectors along the depth."""
         return is_narrow(self.tile.height, width, self.params, self.depth, self.steps)
 
     # -- the program at a point ------------------------------------------------------------------------------------
 
     def left(self, batch, row, depth):
-        """Left operand at a point."""
+        """Return the left operand at a point."""
         return substitute(self.contraction.left, self.point(batch, row, None, depth))
 
     def right(self, batch, column, depth):
-        """Right operand at a point."""
+        """Return the right operand at a point."""
         operand, dim = self.contraction.right, self._fused_dimension
         value = substitute(operand, self.point(batch, None, column, depth))
         if dim is None:
@@ -256,7 +257,7 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def _fused_dimension(self) -> int | None:
-        """The dimension of the right operand that is the fused depth, as panels have one: nothing has to be divided."""
+        """The dimension of the right operand that is the fused depth, as in panels; its index needs no division."""
         right, depth = self.contraction.right, self.contraction.depth
         if not isinstance(right, ir.TensorLoad) or len(depth) < 2:
             return None
@@ -268,39 +269,39 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def left_packed(self) -> bool:
-        """The left operand is copied unless it is a plain load, whose rows and steps lie apart from each other.
+        """Whether the left operand is copied: unless it is a plain load with an address per row plus one per step.
 
-        What is found through a select is cheap to find once, dear to find again in each panel.
+        A value behind a select is cheap to compute once, but expensive to compute again for each panel.
         """
         return not (self._left_walks or self._left_lies_apart)
 
     @cached_property
     def left_in_place(self) -> bool:
-        """Whether each row of a tile has a place of its own, from which the steps along the depth are the same."""
+        """Whether each row of a tile has an address of its own, from which the offsets of the depth are the same."""
         return not self.left_packed and not self._left_walks
 
     @cached_property
     def _left_walks(self) -> bool:
-        """Whether the left operand is a load that walks along the fused rows and depth."""
+        """Whether the left operand is a load with constant strides along the fused rows and depth."""
         b, m, k = fresh("b"), fresh("m"), fresh("k")
         walk, value = Walk({b: self.batch, m: self.rows, k: self.depth}), self.left(b, m, k)
         return all(walk.load_stride(value, v) is not None for v in (m, k))
 
     @cached_property
     def _left_lies_apart(self) -> bool:
-        """Whether the place of each element is that of its row and a step that all rows share: windows of an image."""
+        """Whether an element's address is that of its row plus an offset that all rows share: windows of an image."""
         steps = self._left_steps
         if steps is None or None in steps.values() or self._steps_in_a_line < _LEAST_IN_LINE:
             return False
-        # Lines far from each other are read for each panel: those of a row have to stay near.
+        # Each panel reads these distant lines again, so those of a row have to stay in the cache.
         whole = self._steps_in_a_line * _FLOAT_BYTES >= _LINE_BYTES
         return whole or self.depth // self._steps_in_a_line * _LINE_BYTES <= _NEAR_BYTES
 
     @cached_property
     def left_run(self) -> int:
-        """Steps of the innermost depth that lie side by side, or are the same, in all that a left operand is made of.
+        """Steps of the innermost depth iterator along which all loads of the left operand are contiguous or constant.
 
-        Of joined tensors those of the smallest. 1 if they do not.
+        For joined tensors they are those of the smallest one. The result is 1 if there are none.
         """
         left, extents = self.contraction.left, self.contraction.reduction.extents
         walk, inner = Walk(extents), self.contraction.depth[-1:]
@@ -312,7 +313,7 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def _left_steps(self) -> dict | None:
-        """Elements between two steps along each iterator of the depth, of a left operand that is a load."""
+        """Strides, in elements, of the left operand along the iterators of the depth; None if it is no load."""
         left, walk = self.contraction.left, Walk(self.contraction.reduction.extents)
         if not isinstance(left, ir.TensorLoad):
             return None
@@ -328,9 +329,9 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def right_packed(self) -> bool:
-        """The right operand is copied unless it is contiguous, walks along the depth, and is read only a few times.
+        """Whether the right operand is copied: unless it is contiguous, strided along the depth, and read a few times.
 
-        What lies in panels already, or will (a constant, see `pack_weights`), is never copied.
+        An operand that is in panels, or will be (a constant, see `pack_weights`), is never copied.
         """
         return self._packs_right(self.tile)
 
@@ -342,7 +343,7 @@ class MatmulPlan(FusedContraction):
 
     @property
     def right_step(self) -> int | None:
-        """Elements between two rows of a panel of the right operand, None if it has no rows that lie in a row."""
+        """Elements between two rows of a panel of the right operand; None if its rows are not contiguous."""
         return self._right_step(self.tile.width)
 
     @cache  # noqa: B019 - a plan lives as long as its rule runs
@@ -354,12 +355,12 @@ class MatmulPlan(FusedContraction):
 
     @property
     def in_panels(self) -> bool:
-        """Whether the right operand lies in panels."""
+        """Whether the right operand is stored in panels."""
         return self.right_step == self.tile.width
 
     @property
     def right_lies_in_rows(self) -> bool:
-        """Whether a row of a panel of the right operand, as it is in memory, is one piece of whole lines."""
+        """Whether a row of a panel of the right operand is contiguous in memory and as long as whole cache lines."""
         right = self.contraction.right
         return (
             isinstance(right, ir.TensorLoad)
@@ -369,7 +370,7 @@ class MatmulPlan(FusedContraction):
 
     @cache  # noqa: B019 - a plan lives as long as its rule runs
     def right_run(self, width: int) -> int:
-        """Columns that lie next to each other in all that the right operand is made of, wherever a panel starts."""
+        """Return the columns that are contiguous in all loads of the right operand, wherever a panel starts."""
         if chooses_along(self.contraction.right, self.contraction.columns):
             return 1
         b, k, j = fresh("b"), fresh("k"), fresh("j")
@@ -386,7 +387,7 @@ class MatmulPlan(FusedContraction):
         return gcd(*map(run, moving)) if moving else 1
 
     def output_run(self, along_rows: bool, most: int) -> int:
-        """Results that lie next to each other in memory down the rows (or along the columns) of a tile."""
+        """Return the results that are contiguous in memory down the rows (or along the columns) of a tile."""
         b, other, reduction = fresh("b"), fresh("other"), self.contraction.reduction
         extents = {b: self.batch, other: self.columns if along_rows else self.rows}
 
@@ -398,13 +399,14 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def stores_down(self) -> bool:
-        """The result is contiguous down the rows, not along the columns."""
+        """Whether the result is contiguous down the rows, and not along the columns."""
         return self.output_run(False, self.params.lanes) == 1 and self.output_run(True, 4) > 1
 
     def working(self) -> float:
-        """Estimated cycles of multiplying and of moving data: what tells an orientation from the other.
+        """Return the estimated cycles of multiplying and of moving data, by which an orientation is chosen.
 
-        Of 49 columns the last one may take as long as a vector; as rows they fill all vectors, stored one by one.
+        For example, the last of 49 columns may take as long as a whole vector. If the 49 are rows instead, all vectors
+        are full, but results are stored one by one.
         """
         step = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
         multiplying = self.depth * step
@@ -413,7 +415,7 @@ class MatmulPlan(FusedContraction):
 
     @property
     def price(self) -> Price:
-        """The same by its terms, in cycles of all threads together."""
+        """The result of `working` by its terms, in cycles of all threads together."""
         step = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
         terms = {
             "multiply-adds": self.batch * self.depth * step,
@@ -426,14 +428,14 @@ class MatmulPlan(FusedContraction):
         return Price(total, {**terms, "threads that wait": total - sum(terms.values())}, shared=shared)
 
     def _waiting(self) -> float:
-        """Cycles that a product waits for weights that it does not read in panels."""
+        """Return the cycles that a product waits for weights as the left operand, which is not in panels."""
         if not self._is_constant(self.contraction.left):
             return 0.0
         each = _UNASKED if self.params.lanes > _NARROW else _UNASKED_NARROW
         return self.batch * self.rows * self.depth * each
 
     def _stepping(self) -> float:
-        """Cycles that tiles wait for a left operand of which each step along the depth is in another cache line."""
+        """Return the cycles that tiles wait for a left operand whose steps along the depth are in different lines."""
         step = self.left_step
         if self.left_packed or step == 1:
             return 0.0
@@ -444,7 +446,7 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def _steps_in_a_line(self) -> int:
-        """Steps along the depth that are in the same line of the left operand, of windows that are read in place."""
+        """Steps along the depth in the same cache line of the left operand, for windows that are read in place."""
         line = _LINE_BYTES // _FLOAT_BYTES
         steps, extents = self._left_steps, self.contraction.reduction.extents
         return min(line, prod(extents[var] for var, step in steps.items() if abs(step) < line))
@@ -461,7 +463,7 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def left_step(self) -> int | None:
-        """Elements between two steps along the depth of the left operand, None if they are not the same everywhere."""
+        """Stride, in elements, of the left operand along the fused depth; None if it varies."""
         b, m, k = fresh("b"), fresh("m"), fresh("k")
         walk = Walk({b: self.batch, m: self.rows, k: self.depth})
         return walk.load_stride(self.left(b, m, k), k)
@@ -476,7 +478,10 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def _copy_of_left(self) -> float:
-        """Cycles to pack an element of the left operand; more where the next one of its row is in another line."""
+        """Cycles to pack an element of the left operand; more where the next one of its row is in another line.
+
+        It is 0 if the operand is not packed.
+        """
         b, m, k = fresh("b"), fresh("m"), fresh("k")
         walk = Walk({b: self.batch, m: self.rows, k: self.depth})
         read = [each for each in loads(self.left(b, m, k)) if uses(each, [m])]
@@ -488,11 +493,11 @@ class MatmulPlan(FusedContraction):
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     def _copy(self, packed: bool, run: int) -> float:
-        """Cycles to pack one element, 0 if it is not packed."""
+        """Return the cycles to pack one element, 0 if it is not packed."""
         return _SCALAR_COPY / min(run, self.params.lanes) if packed else 0.0
 
     def _copy_of_right(self, tile: Tile) -> float:
-        """Cycles to pack an element of the right operand, 0 if it is not packed."""
+        """Return the cycles to pack an element of the right operand, 0 if it is not packed."""
         if not self._packs_right(tile):
             return 0.0
         fills = min(1.0, self.depth * self.columns * _FLOAT_BYTES / (self.params.panel_bytes * 1.5))
@@ -507,7 +512,7 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def row_tiles(self) -> Chunks:
-        """Tiles of full height in each chunk of rows; the last chunk has others as well."""
+        """Tiles of full height in each chunk of rows; the last chunk has lower ones as well."""
         chunks = self.row_chunks
         return replace(chunks, last=sum(n for _, n, height in self._in_last_chunk if height == self.tile.height))
 
@@ -519,7 +524,7 @@ class MatmulPlan(FusedContraction):
 
     @property
     def tiles_in_turn(self) -> int:
-        """Tiles of a chunk, which a panel is multiplied with one after the other."""
+        """Number of row tiles of a chunk, with which a panel is multiplied one after the other."""
         return self.row_chunks.length if self.row_chunks.count > 1 else sum(n for _, n, _ in self._in_last_chunk)
 
     @property
@@ -532,21 +537,21 @@ class MatmulPlan(FusedContraction):
 
     @cached_property
     def panel_chunks(self) -> Chunks:
-        """Full panels per task."""
+        """Panels of full width per task."""
         return self.division.panels(self.tile, self.parts[1])
 
     @cached_property
     def parallel(self) -> bool:
-        """Whether the work is worth waking the threads."""
+        """Whether the work is large enough to wake the threads."""
         return self.contraction.reduction.work >= self.params.serial_below
 
 
 class GivenPlan(MatmulPlan):
-    """A contraction that is run as somebody else chose."""
+    """A contraction with given choices, such as those of a tuner."""
 
     def __init__(self, plan: MatmulPlan, choice: MatmulChoice):
         super().__init__(plan.contraction, replace(plan.params, lanes=choice.lanes), plan.constants)
-        # Set once and for all, as cached properties are.
+        # These replace the cached properties of the same names.
         vars(self).update(
             tasks=Tasks(Tile(choice.height, choice.width), choice.row_parts, choice.column_parts),
             unroll=choice.unroll,

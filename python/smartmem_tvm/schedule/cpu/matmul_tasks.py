@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the register tile of a product, and the tasks that it is cut into, by when the last thread is done.
+"""The choice of a product's register tile and tasks, by the time at which the last thread finishes.
 
-A tile that wastes least on one thread may leave most of many idle: 1225 columns are 20 panels of 64, of which 16
-threads take two or none, or 16 of 80.
+The tile that wastes least on one thread may leave most of many threads idle: 1225 columns are 20 panels of 64, of which
+each of 16 threads takes two or none, or 16 panels of 80.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, column_tiles, cycles_of, good_tiles, is_narrow, tiles_of
 
-_WASTE = 1.2  # times the best tile's cycles, up to which a tile is looked at for what it makes of the threads
-_AS_GOOD = 1.01  # times the fewest cycles, for which fewer tasks are taken
-SURE = 1.1  # times the cycles, from which another tile, or orientation, is taken for what it makes of the threads
+_WASTE = 1.2  # times the best tile's cycles on one thread, up to which a tile is a candidate on several threads
+_AS_GOOD = 1.01  # times the fewest cycles, up to which fewer tasks win
+SURE = 1.1  # times the cycles: the gain on several threads above which another tile, or orientation, is chosen
 _ROUNDS = 2  # tasks for each thread
-_WAKE = 750  # cycles for each thread that is woken; measured with 16
+_WAKE = 750  # cycles for each thread that is woken; measured with 16 threads
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Tasks:
     Attributes
     ----------
     cycles : float
-        Until the last thread is done, for each step along the depth.
+        Until the last thread finishes, for each step along the depth.
     idle : float
-        Times the cycles that it would take if threads shared evenly what one does; 1 of one thread.
+        `cycles` as a multiple of those of one thread divided evenly among all; 1 on one thread.
     """
 
     tile: Tile
@@ -45,26 +45,26 @@ class Tasks:
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """A product that is to be divided.
+    """A product that is to be divided among threads.
 
     Attributes
     ----------
     batch, rows, columns, depth : int
         Its sizes.
     panel_depth : int
-        Steps that a panel has at a time.
+        Steps along the depth of a panel that are multiplied at a time.
     threads : int
-        What it is spread over.
+        Number of threads.
     near_rows : callable
-        Of a tile, rows that stay in the second-level cache.
+        Tile -> rows that stay in the second-level cache.
     left : float
-        Cycles to bring an element of the left operand.
+        Cycles to fetch or pack an element of the left operand.
     right : callable
-        Of a tile, cycles to bring an element of the right operand, for each task.
+        Tile -> cycles to fetch or pack an element of the right operand, for each task.
     far : callable
-        Of a tile, cycles that a tile waits more where a task has more rows than those.
+        Tile -> more cycles per step of a tile where a task has more rows than `near_rows`.
     steps : callable
-        Of a tile, steps along the depth that may be a vector where the columns that are left are none.
+        Tile -> steps along the depth that may form a vector where fewer columns remain than a vector has.
     """
 
     batch: int
@@ -82,13 +82,13 @@ class Division:
 
     @cached_property
     def tiles(self) -> list[Tile]:
-        """The tiles that are looked at."""
+        """The candidate tiles, the best one on one thread first."""
         waste = _WASTE if self.threads > 1 else 1.0
         return good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste)
 
     @cached_property
     def facts(self) -> tuple:
-        """All that the best tasks depend on: products of networks are alike, and each of several rules asks."""
+        """Everything that the best tasks depend on, as a key: networks repeat products, and several rules ask."""
         sizes = self.batch, self.rows, self.columns, self.depth, self.panel_depth, self.params, self.threads, self.left
         asked = (self.near_rows, self.right, self.far, self.steps)
         return *sizes, *((tile, *(ask(tile) for ask in asked)) for tile in self.tiles)
@@ -99,19 +99,19 @@ class Division:
     def __hash__(self) -> int:
         return hash(self.facts)
 
-    @lru_cache(maxsize=256)  # noqa: B019 - what is kept is few, and equal for all products of the same sizes
+    @lru_cache(maxsize=256)  # noqa: B019 - the cache is small, and products of the same sizes share an entry
     def best(self) -> Tasks:
-        """The tasks that should be done first; of those that are as good as that the fewest."""
+        """Return the tasks that finish first, or fewer tasks that finish almost as early."""
         found, least = [], inf
         for tile in self.tiles:
             doubt = 1.0 if tile == self.tiles[0] else SURE
             task, time = self._timer(tile)
             alone = self.batch * task(self.rows, self.columns, self.left, 0.0)
             if alone > _AS_GOOD * least * self.threads:
-                continue  # they cannot be done as soon, however evenly they share
+                continue  # too slow even if all threads share the work evenly
             for rows, columns in self._pairs(tile):
                 if alone > _AS_GOOD * least * min(self.threads, self.batch * rows * columns):
-                    continue  # nor can those that have a task
+                    continue  # too slow even if the threads that have a task share the work evenly
                 cycles = doubt * time(rows, columns)
                 idle = cycles * self.threads / alone if self.threads > 1 else 1.0
                 found.append(Tasks(tile, rows, columns, cycles, idle))
@@ -120,18 +120,18 @@ class Division:
         return min(good, key=lambda each: (each.row_parts * each.column_parts, each.cycles))
 
     def shares_left(self, column_parts: int) -> bool:
-        """Whether all tasks should read one copy of the left operand, for which threads are woken."""
+        """Whether all tasks should read one copy of the left operand, for which threads are woken once more."""
         again = self.batch * self.rows * self.left * (column_parts - 1) / self.threads
         return self.threads > 1 and again * self.depth > _WAKE * self.threads
 
     def panels(self, tile: Tile, parts: int) -> Chunks:
-        """Panels of each task; the last one has what is left of the columns as well, in the place of one or beside."""
+        """Return the panels of each task; the last task also has the remaining columns, as a panel or beside one."""
         own = self._own_tail(tile)
         chunks = Chunks.of(self.columns // tile.width + own, parts)
         return replace(chunks, last=chunks.last - own)
 
     def _own_tail(self, tile: Tile) -> bool:
-        """Whether columns are left that are not multiplied beside the last panel: they may be a task of their own."""
+        """Whether there are remaining columns that need a panel of their own, which may also be a task of its own."""
         panels, rest = divmod(self.columns, tile.width)
         if not panels or not rest:
             return False
@@ -139,16 +139,16 @@ class Division:
         return not is_narrow(tile.height, last, self.params, self.depth, self.steps(tile))
 
     def _pairs(self, tile: Tile) -> list[tuple[int, int]]:
-        """Chunks of rows and of columns to look at, those first that are as many tasks as threads."""
+        """Return candidate numbers of chunks of rows and of columns, those with as many tasks as threads first."""
         tiles, panels = max(1, self.rows // tile.height), max(1, self.columns // tile.width + self._own_tail(tile))
         near, wanted = self.rows // self.near_rows(tile) + 2, _ROUNDS * self.threads  # chunks are of whole tiles
         pairs = product(_counts(tiles, max(near, wanted)), _counts(panels, wanted))
-        # One axis alone may be cut into more, for what is near; together they are to be few rounds.
+        # One axis alone may be cut into more chunks, so that they fit in the cache; both together are few rounds.
         most = [(m, n) for m, n in pairs if self.batch * m * n <= wanted or 1 in (m, n)]
         return sorted(most, key=lambda pair: abs(self.batch * pair[0] * pair[1] - self.threads))
 
     def _last(self, tasks: list[float]) -> float:
-        """When the last thread is done with its share of a batch's tasks: as many as the others, in their order."""
+        """Return when the last thread finishes: each has the same number of a batch's tasks, in their order."""
         each = -(-self.batch * len(tasks) // self.threads)
         if each >= len(tasks):
             return sum(tasks) * each / len(tasks)
@@ -156,7 +156,7 @@ class Division:
         return max(sum(shares[first : first + each]) for first in range(0, len(tasks), each))
 
     def _timer(self, tile: Tile) -> tuple[Callable[[int, int, float, float], float], Callable[[int, int], float]]:
-        """Cycles of a task, and those until the last thread is done, of chunks of rows and of columns."""
+        """Return two functions: the cycles of a task, and those until the last thread finishes, by chunk numbers."""
         near, right, far, steps = self.near_rows(tile), self.right(tile), self.far(tile), self.steps(tile)
         columns_of = cache(lambda parts: self.panels(tile, parts).elements(tile.width, self.columns))
         rows_of = cache(lambda parts: Chunks.of(self.rows // tile.height, parts).elements(tile.height, self.rows))
@@ -186,5 +186,5 @@ class Division:
 
 
 def _counts(units: int, most: int) -> list[int]:
-    """Numbers of chunks that units may be cut into, each with a length of its own."""
+    """Return the numbers of chunks that units may be cut into, one for each length of a chunk."""
     return sorted({-(-units // length) for length in range(1, units + 1) if -(-units // length) <= max(1, most)})

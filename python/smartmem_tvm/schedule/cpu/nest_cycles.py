@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a scheduled loop nest takes on a CPU: what its innermost loops ask of the units of a core.
+"""The time of a scheduled loop nest on a CPU, counted in the operations of its innermost loops.
 
-A rule has said all by its nest: what is computed again, which loops run in vectors, which accumulators stay in
-registers. So the nest is what is counted, whichever rule made it. An innermost loop, with all that is unrolled or
-vectorized in it, takes per iteration the longest of
+The nest shows everything that a rule decided: recomputation, vectorised loops, accumulators in registers. So one model
+counts the nests of all rules. An innermost loop, with its unrolled and vectorised loops, takes per iteration the
+longest of
 
-    its arithmetic and calls, two at a time;   its loads;   its stores;   the wait for the previous sum
+    its arithmetic and calls, two at a time;   its loads;   its stores;   the latency of the previous sum
 
-each counted in vectors where TVM or LLVM make vectors of it, and in elements where a condition, a gather or a
-division of an index by the running variable prevents that.
+each counted in vectors where TVM or LLVM vectorise it, and in elements where a condition, a gather or a division of an
+index by the loop variable prevents that.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _DIVIDED = (tirx.FloorDiv, tirx.FloorMod)
 _CHEAP_CALLS = frozenset({"fabs", "reinterpret", "isnan", "floor", "ceil", "max", "min", "fma"})
 _ROOTS = frozenset({"sqrt", "rsqrt"})
 _PER_CYCLE, _LOADS_PER_CYCLE, _LATENCY = 2, 2, 4
-_QUOTIENT = 8  # cycles of a division of numbers, or a root, whose unit works on one at a time
-_FUNCTION = {True: 20, False: 30}  # cycles of exp, erf and the like: as polynomials of a vector, or of an element
-_CONDITION = {True: 0.5, False: 1}  # cycles of a condition: a mask of a vector, or a branch that is foreseen
-_NEAR, _SHUFFLE = 4, 1  # elements that vectors are put together from by shuffles, one for each of them
-_FAR_LOAD = 1.0  # cycles that a vector waits for that streams by, beside those of its instruction
-_ITERATION = 1.0  # cycles of counting a loop that is not unrolled
+_QUOTIENT = 8  # cycles of a division or a root of data; their unit is not pipelined
+_FUNCTION = {True: 20, False: 30}  # cycles of exp, erf and the like, as a polynomial on a vector, or on an element
+_CONDITION = {True: 0.5, False: 1}  # cycles of a condition: a mask for a vector, or a predicted branch
+_NEAR, _SHUFFLE = 4, 1  # elements: the stride up to which shuffles make a vector; cycles of each of the shuffles
+_FAR_LOAD = 1.0  # cycles per streamed vector load, beside those of its instruction
+_ITERATION = 1.0  # cycles of loop overhead per iteration that is not unrolled
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A store of an innermost loop, and the unrolled and vectorized loops around it in there."""
+    """A store in an innermost loop, and the unrolled and vectorised loops around it."""
 
     store: tirx.BufferStore
     loops: tuple[tirx.For, ...]
@@ -53,7 +53,7 @@ class NestCycles:
     lanes : int
         float32 values in a vector register.
     cores : int
-        Threads that a ``parallel`` loop is spread over.
+        Threads that share a ``parallel`` loop.
     """
 
     def __init__(self, lanes: int, cores: int = 1):
@@ -61,7 +61,7 @@ class NestCycles:
         self.extents: dict = {}
 
     def of(self, body: tirx.Stmt) -> float:
-        """What passes until the thread that has most to do is done."""
+        """Return the cycles until the busiest thread finishes."""
         places = _places(body)
         if places is not None:
             return self._innermost(places, None)
@@ -84,7 +84,7 @@ class NestCycles:
         return self._innermost(places, loop)
 
     def _turns(self, loop: tirx.For) -> int:
-        """Iterations of a loop that one thread does."""
+        """Return the number of iterations of a loop on one thread."""
         return -(-self.extents[loop.loop_var] // (self.cores if loop.kind == PARALLEL else 1))
 
     # -- innermost loops ---------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class NestCycles:
         return count * (max(sum(each for each, _ in found), max(wait for _, wait in found)) + _ITERATION)
 
     def _runs_in_vectors(self, place: _Place, var) -> bool:
-        """Whether LLVM makes vectors of a plain loop: each access walks in step, and nothing is summed up."""
+        """Whether LLVM vectorises a plain loop: each access has a constant stride, and there is no reduction."""
         accesses = _accesses(place.store)
         plain = not any(each.kind == VECTOR for each in place.loops)
         sums = any(load.source.same_as(place.store.buffer) for load in loads(place.store.value))
@@ -111,7 +111,7 @@ class NestCycles:
         )
 
     def _cycles(self, place: _Place, running, vector=None) -> tuple[float, float]:
-        """Cycles of one iteration of the loop over `running`, and those that it waits for the one before it."""
+        """Return the cycles of one iteration of the loop over `running`, and the latency of the one before it."""
         store, extents = place.store, {each.loop_var: self.extents[each.loop_var] for each in place.loops}
         lanes = [each.loop_var for each in place.loops if each.kind == VECTOR or each.loop_var.same_as(vector)]
         accesses = _accesses(store)
@@ -129,19 +129,19 @@ class NestCycles:
         return max(times * work + spread, loaded / _LOADS_PER_CYCLE, float(written)), _LATENCY if sums else 0.0
 
     def _spread(self, access: tuple, lanes: Sequence) -> float:
-        """Cycles to collect a vector, or to spread it, whose elements do not lie next to each other."""
+        """Return the cycles to gather or scatter a vector whose elements are not contiguous."""
         apart = max((abs(self.step(*access, v)) for v in lanes), default=0)
         return 0.0 if apart <= 1 else _SHUFFLE * apart if apart <= _NEAR else float(self.lanes)
 
     def _reads(self, load, steps: dict, running) -> float:
-        """How often a load happens in an iteration: once for all unrolled loops that it does not depend on."""
+        """Return how often a load runs in an iteration: once for all unrolled loops that it does not depend on."""
         used = variables([*load.indices])
         if running is not None and running not in used and not any(v in used for v in steps):
             return 0.0
         return math.prod(count for v, count in steps.items() if v in used) * (1 + _FAR_LOAD * (running in used))
 
     def step(self, buffer, indices, var) -> int | None:
-        """Elements from the access at one value of `var` to the next, or None if that is not one number."""
+        """Return the stride of an access along `var`, in elements; None if it varies."""
         total = 0
         for at, extent in zip(indices, buffer.shape, strict=True):
             step = _linear_step(at, var)
@@ -156,7 +156,7 @@ class NestCycles:
 
 
 def most_of(extent) -> int:
-    """The value of a loop's extent; of a shorter last share, that of a whole one."""
+    """Return the extent of a loop; where the last chunk is shorter, that of the other chunks."""
     if isinstance(extent, tirx.IntImm):
         return int(extent)
     whole = [int(each) for each in getattr(extent, "args", ()) or (extent.a, extent.b) if isinstance(each, tirx.IntImm)]
@@ -164,7 +164,7 @@ def most_of(extent) -> int:
 
 
 def _places(body: tirx.Stmt, loops: tuple = ()) -> list[_Place] | None:
-    """The stores of a piece of code without loops that run; None if there are some."""
+    """Return the stores of statements whose loops are all unrolled or vectorised; None if some are not."""
     if isinstance(body, tirx.BufferStore):
         return [_Place(body, loops)]
     if isinstance(body, tirx.SeqStmt):
@@ -176,7 +176,7 @@ def _places(body: tirx.Stmt, loops: tuple = ()) -> list[_Place] | None:
 
 
 def _linear_step(expr, var) -> int | None:
-    """What an index grows by from one value of `var` to the next, None if that takes more than a look."""
+    """Return the coefficient of `var` in a linear index; None if the index is not plainly linear."""
     if isinstance(expr, ir.Var):
         return int(expr.same_as(var))
     if isinstance(expr, tirx.Add | tirx.Sub):
@@ -191,20 +191,20 @@ def _linear_step(expr, var) -> int | None:
 
 
 def _accesses(store: tirx.BufferStore) -> list[tuple]:
-    """(buffer, indices) of a store and of all loads in its value."""
+    """Return (buffer, indices) of a store and of all loads in its value."""
     return [(store.buffer, store.indices), *((load.source, load.indices) for load in loads(store.value))]
 
 
 def _chooses_source(value, lanes: Sequence) -> bool:
-    """Whether it depends on the lane which of several tensors an element is loaded from: no mask does that."""
+    """Whether the lane decides from which of several tensors an element is loaded, which no mask can do."""
     found = choices(value)
     return any(all(map(loads, ways)) and any(v in lanes for v in variables(c)) for c, *ways in found)
 
 
 def _value(expr, in_vectors: bool, varying: Sequence) -> tuple[float, list]:
-    """Cycles of an element, or of one vector of them, and what is loaded for it; of alternatives the longer one.
+    """Return the cycles of an element, or of a vector of them, and its loads; of alternatives the longer one.
 
-    What depends on none of the `varying` variables is worked out once before the loop.
+    A costly operation that depends on none of the `varying` variables runs once before the loop, and is free here.
     """
     if isinstance(expr, ir.TensorLoad):
         divisions = 0 if in_vectors else len(collect([*expr.indices], _DIVIDED))
@@ -221,7 +221,7 @@ def _value(expr, in_vectors: bool, varying: Sequence) -> tuple[float, list]:
 
 
 def _operation(expr, in_vectors: bool) -> tuple[list, float]:
-    """The operands of an operation, and its cycles without theirs."""
+    """Return the operands of an operation, and its own cycles."""
     if isinstance(expr, ir.Call):
         name = function_name(expr)
         own = 1 / _PER_CYCLE if name in _CHEAP_CALLS else _QUOTIENT if name in _ROOTS else _FUNCTION[in_vectors]

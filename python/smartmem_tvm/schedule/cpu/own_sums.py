@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotients of exponentials and their own sum, softmax's: a product with the inverse, which is one for a row.
+"""Softmax's division of exponentials by their own sum, as a product with the inverse, which is computed once per row.
 
     y[i, j] = e[i, j] / s[i], s[i] += e[i, j], e[i, j] = exp(...)    ->    y[i, j] = e[i, j] * (1 / s[i])
 
-A vector's division takes as long as eight of its multiplications. Other quotients stay: the inverse of a very small sum
-is infinite, which no sum of `VectorizeMath`'s exponentials is, and who divides a number by itself expects 1.
+A division of vectors takes as long as eight multiplications. Other quotients stay as they are: the inverse of a very
+small divisor is infinite, while no sum of `VectorizeMath`'s exponentials is that small, and a number divided by itself
+has to be 1.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from ...ir.kernel import Kernel, Stage
 from ...ir.walk import collect, contains
 from ..core.reduction import combiner_of
 
-_EXPONENTIALS = frozenset({"exp", "reinterpret"})  # as it is written, and what `VectorizeMath` makes of it
+_EXPONENTIALS = frozenset({"exp", "reinterpret"})  # the call itself, and the one in `VectorizeMath`'s polynomial
 
 
 def own_sums_inverted(kernel: Kernel) -> Kernel:
-    """The kernel with such quotients as products."""
+    """Return the kernel with these quotients as products."""
     sums = [(stage, source) for stage in kernel.stages if (source := _summed(stage)) is not None]
     exponentials = {stage.body.buffer for stage in kernel.stages if sums and _is_exponential(stage)}
     summed = {stage.body.buffer: source for stage, source in sums if source in exponentials}
@@ -40,7 +41,7 @@ def _is_exponential(stage: Stage) -> bool:
 
 
 def _summed(stage: Stage):
-    """The tensor whose elements a stage adds up, None for other stages."""
+    """Return the tensor whose elements a stage adds up, None for other stages."""
     if not stage.reduction or not isinstance(stage.body, tirx.BufferStore):
         return None
     parts = combiner_of(stage) if isinstance(stage.body.value, tirx.Add) else None

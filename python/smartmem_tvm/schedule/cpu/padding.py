@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell what is padding in a stage that pads a picture."""
+"""Recognition of the padding in a stage that pads a picture."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ...ir.walk import loads
 
 
 def padding_of(maker: Stage, moved: Collection[int]) -> tuple[object, object, dict[int, tuple[int, int]]]:
-    """The value of what is no padding, that of the padding, and the range of each dimension where there is none.
+    """Return the value inside, the value of the padding, and dimension -> range inside.
 
-    Of a picture that is padded in another dimension than those in `moved`, in which a window moves, all is value: who
-    copies lines and columns looks at no other range, as where a window of one place steps over what is padded.
+    If the picture is padded in a dimension that is not in `moved`, the dimensions in which a window moves, the whole
+    expression counts as the value inside: code that copies lines and columns checks no other range. This happens where
+    a window of one element moves over padding.
     """
     value, inside = maker.body.value, {}
     if not is_if_then_else(value) or loads(value.args[2]) or variables(value.args[2]):
@@ -40,7 +41,7 @@ def _conjuncts(condition) -> list:
 
 
 def _range(condition, var, extent: int) -> tuple[int, int] | None:
-    """The one range of `var` in which a condition holds."""
+    """Return the single range of `var` in which a condition holds; None if there is no such range."""
     try:
         holds = np.flatnonzero(evaluate(condition, {var: np.arange(extent)}))
     except NotAnIndex:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PairProducts: integers of 16 bits are multiplied two by two, on CPUs that have an instruction for that."""
+"""PairProducts: multiply 16-bit integers in pairs, on CPUs that have an instruction for that."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class PairProducts:
 
         C[i, j] += dot(pair(a[i, 2 * k], a[i, 2 * k + 1]), w[k, j])
 
-    `ir.pairs` says what a pair is; the rule for matmuls writes `dot` of vectors as one instruction, which multiplies
-    twice as many numbers as one of floats, and nothing overflows in it. A constant takes half of its bytes so. What a
-    padded copy holds are pairs, too.
+    `ir.pairs` defines a pair. The rule for matmuls emits `dot` of vectors as one instruction, which multiplies twice as
+    many numbers as a multiplication of floats, and does not overflow. A constant in pairs takes half of its bytes, and
+    padded copies hold pairs, too.
 
-    Refuses (leaves as they are) operands that may have more bits, sums of an odd number of products, and those whose
-    operands are read at steps of another form.
+    Refuses (leaves as they are) operands that may have more bits, sums of an odd number of products, and sums whose
+    operands are padded copies that are not read along a whole dimension.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -67,12 +67,12 @@ class PairProducts:
 
 
 def paired(kernel: Kernel, constants: dict[int, Callable[[], list[np.ndarray]]]) -> Exchange | None:
-    """The kernel with its first sum over pairs, None if that is no sum of such products.
+    """Return the kernel with its first sum over pairs, None if that is no sum of products of 16-bit integers.
 
     Parameters
     ----------
     constants : dict
-        Position of a constant among the kernel's inputs -> what returns its values in all calls.
+        Position of a constant among the kernel's inputs -> function that returns its values in all calls.
     """
     at = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
     parts = None if at is None else combiner_of(kernel.stages[at])
@@ -97,11 +97,11 @@ class _Side:
     Attributes
     ----------
     value : expression
-        The pair, in the iterators of the sum, of which one has half its extent.
+        The pair, in the iterators of the sum, one of which has half its extent.
     old, new : buffer or None
-        What is read in another form, and that form.
+        A buffer that is stored in pairs, and the buffer of the pairs.
     position : int or None
-        Of a constant among the inputs.
+        Position among the inputs, if the buffer is a constant.
     axis : int
         The dimension of the buffer that has half its size.
     """
@@ -114,7 +114,7 @@ class _Side:
 
 
 def _side(kernel: Kernel, at: int, operand, var, constants: dict) -> _Side | None:
-    """An operand in pairs along an iterator: a constant or a padded copy as it is stored, all else as it is read."""
+    """Return an operand in pairs along an iterator; a constant or a padded copy is stored in pairs if possible."""
     if not uses(operand, [var]):
         return None
     made = {stage.body.buffer: stage for stage in kernel.stages[:at] if stage.is_pointwise}
@@ -142,19 +142,19 @@ def _side(kernel: Kernel, at: int, operand, var, constants: dict) -> _Side | Non
         if stored is not None:
             return replace(stored, position=position)
     if any(each.source in made for each in loads(operand)):
-        return None  # a copy that has another form would be read number by number
+        return None  # pairs would have to be made from the copy number by number
     two, one = (tirx.const(number, var.ty.dtype) for number in (_TWO, 1))
     return _Side(pair(*(substitute(operand, {var: place}) for place in (var * two, var * two + one))))
 
 
 def _load_of(operand):
-    """The load that an operand is, whatever its type; None if it is more than that."""
+    """Return the load in an operand that is a load or a cast of one; else None."""
     inner = operand.value if isinstance(operand, tirx.Cast) else operand
     return inner if isinstance(inner, ir.TensorLoad) else None
 
 
 def _stored(kernel: Kernel, load, var, extent: int, dtype: str) -> _Side | None:
-    """A buffer that only this operand reads, whose dimension along the iterator is all of its extent, in pairs."""
+    """Return a buffer in pairs, if only this load reads it and its dimension along the iterator is read whole."""
     readers = [each for stage in kernel.stages for each in stage.loads if each.source.same_as(load.source)]
     along = [n for n, place in enumerate(load.indices) if uses(place, [var])]
     shape = shape_of(load.source)
@@ -183,7 +183,7 @@ def _changed(kernel: Kernel, at: int, var, sides: list[_Side]) -> Exchange:
 
 
 def _copy_of_pairs(stage: Stage, side: _Side) -> Stage:
-    """The stage that fills a padded copy, with pairs in its place."""
+    """Return the stage that writes a padded copy, with pairs as its values."""
     it = stage.iters[side.axis]
     two, one = (tirx.const(number, it.var.ty.dtype) for number in (_TWO, 1))
     value = stage.body.value

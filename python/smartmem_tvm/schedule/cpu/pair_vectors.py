@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instruction of x86 processors that multiplies vectors of pairs of integers (`ir.pairs`), and adds up each pair.
+"""The x86 instruction that multiplies vectors of pairs of integers (`ir.pairs`) and adds up each pair.
 
-LLVM makes one instruction of it and of the sum that it is added to, where a processor has that (VNNI).
+On processors with VNNI, LLVM fuses it with the addition to a sum into one instruction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "l
 
 
 def dots(lanes: int) -> Callable | None:
-    """What makes of two vectors of so many pairs the vector of their `dot`, None if there is no instruction."""
+    """Return a function that emits the `dot` of two vectors of `lanes` pairs, None if there is no instruction."""
     name = _NAMES.get(lanes)
     if name is None:
         return None
@@ -34,7 +34,7 @@ def dots(lanes: int) -> Callable | None:
 
 
 def sums_of_dots(store: tirx.BufferStore, lane, count: int, lanes: int) -> list[tirx.BufferStore] | None:
-    """``sums[.., lane] += dot(left, right[.., lane])`` as vectors, None if it is something else.
+    """Return ``sums[.., lane] += dot(left, right[.., lane])`` as vectors, None if the store has another form.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _is_load_of(value, store: tirx.BufferStore) -> bool:
 
 
 def lies_in_row(scope: Scope, at: Callable, width: int) -> bool:
-    """Whether ``at(0)`` to ``at(width - 1)`` are loads side by side."""
+    """Whether ``at(0)`` to ``at(width - 1)`` are contiguous loads."""
     first = scope.simplify(at(index(0)))
     if not isinstance(first, ir.TensorLoad):
         return False
@@ -85,7 +85,7 @@ def lies_in_row(scope: Scope, at: Callable, width: int) -> bool:
 
 
 def vector_of(load, lanes: int):
-    """The vector of pairs that begins with a load, as integers of 16 bits where it is one of pairs of bytes."""
+    """Return the vector of pairs that begins with a load; pairs of bytes are widened to 16-bit integers."""
     *outer, last = load.indices
     vector = tirx.BufferLoad(load.source, [*outer, tirx.Ramp(last, index(1), lanes)])
     if str(load.ty.dtype) != BYTES:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multiply a block of rows by a matrix that is packed into panels: register tiles, whole vectors throughout.
+"""The product of a block of rows with a matrix in panels: register tiles of whole vectors only.
 
-The last panel is filled up with zeros to a whole vector; what it yields beyond the last column is left in scratch
-where there is room for it, and is not stored elsewhere.
+The last panel is padded with zeros to a whole vector. The surplus results stay in scratch memory where it has room for
+them, and are otherwise not stored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PanelProduct:
 
     @cached_property
     def tile(self) -> Tile:
-        """The register tile: whole vectors."""
+        """The register tile, whole vectors wide."""
         tile = best_tile(self.stages.rows, self._padded(self.columns), self.params)
         sizes = {"rows": self.stages.rows, "columns": self.columns, "depth": self.depth}
         return decide("panel", Tile(tile.height, self._padded(tile.width)), **sizes, **self.params.facts)
@@ -57,7 +57,7 @@ class PanelProduct:
     # -- packing -------------------------------------------------------------------------------------------------
 
     def pack(self) -> tirx.Stmt:
-        """Copy the matrix of the batch at hand."""
+        """Return the copy of the current batch's matrix into panels."""
         return block(
             *(
                 self.scope.loop(
@@ -92,16 +92,16 @@ class PanelProduct:
             return block(fill(flat, depth) if real < width else None, vectors(flat, depth) if whole else None)
 
         many = self.over_depth(one) if whole or real < width else None
-        # column by column: where a column is, is worked out once
+        # Column by column, so that each column's address is computed once.
         rest = self.scope.loop(real - whole, lambda j: self.over_depth(at(index(whole) + j)), "j")
         return block(many, rest if whole < real else None)
 
     def _place(self, column, depth, width: int):
-        """Where the panel that begins at `column` keeps its first element at `depth`."""
+        """Return the position of the first element at `depth` of the panel that begins at `column`."""
         return self.scope.analyzer.simplify(column * index(self.depth) + depth * index(width))
 
     def over_depth(self, body) -> tirx.Stmt:
-        """Loops over the single depth iterators: no division to find them; `body` takes the fused index as well."""
+        """Return one loop for each depth iterator, so that no index is divided; `body` also takes the fused index."""
         vars_, extents = self.stage.reduction, self.stage.extents
 
         def nest(level: int, flat, point: dict) -> tirx.Stmt:
@@ -119,7 +119,7 @@ class PanelProduct:
     # -- multiplication ------------------------------------------------------------------------------------------
 
     def multiply(self, finish: Stage | None) -> tirx.Stmt:
-        """The product of the block at hand, finished by the element-wise stage `finish` if there is one."""
+        """Return the product of the current block, with the element-wise stage `finish` as its epilogue, if given."""
         left, stage = self.product.left, self.stage
         if isinstance(left, ir.TensorLoad) and (self.stages.is_local(left) or self._lies_along(left)):
             return self._panels(
@@ -130,7 +130,7 @@ class PanelProduct:
         return allocate([rows], block(pack, self._panels(lambda row, k: rows[row, k], finish)))
 
     def _lies_along(self, left: ir.TensorLoad) -> bool:
-        """Whether a tensor's rows lie along the depth as they would in a copy: weights, most of all."""
+        """Whether a tensor's rows are contiguous along the depth, as they would be in a copy; mostly weights."""
         if len(self.stage.reduction) > 1:
             return False
         return Walk(self.stage.extents).load_stride(left, self.stage.reduction[-1]) == 1
@@ -193,7 +193,7 @@ class PanelProduct:
 
 
 def is_searched(expr, columns: tuple) -> bool:
-    """Whether a condition or another load has to say where neighbouring columns are: nothing for a vector load."""
+    """Whether a condition or another load decides the addresses of columns, so that no vector load reads them."""
     if contains(expr, ir.Call, is_if_then_else):
         return True
     inside = [i for load in loads(expr) for i in load.indices]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule may know of the processor: numbers in a frozen dataclass, so that a tuner can vary them."""
+"""The properties of the processor that rules use: numbers in a frozen dataclass, so that a tuner can vary them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tvm.target.codegen import target_has_features
 from ...cpu_features import has_tiles
 from ...ir.recent import Recent
 
-# LLVM feature -> (float32 lanes, vector registers); the first that the target has counts. `llvm_get_vector_width`
-# says 512 for every x86, so it is no help.
+# LLVM feature -> (float32 lanes, vector registers); the first one that the target has counts.
+# `llvm_get_vector_width` returns 512 for every x86, and so cannot be used.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
 _BASELINE = (4, 16)
-_PAIRS = {16: "avx512bw", 8: "avx2", 4: "sse2"}  # lanes -> what has products of as many pairs of integers
-# Processor -> bytes from memory in a cycle, where it was measured and differs from the default (AMD EPYC).
+_PAIRS = {16: "avx512bw", 8: "avx2", 4: "sse2"}  # lanes -> feature with products of as many pairs of integers
+# Processor -> bytes per cycle from memory, where it was measured and differs from the default (AMD EPYC).
 _MEMORY = (("znver", 8.0),)
-_known = Recent(8)  # LLVM takes its time to say what a processor has, and each rule asks for each kernel
+_known = Recent(8)  # LLVM takes long to list the features of a processor, and each rule needs them for each kernel
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class CpuParams:
     registers : int
         Vector registers; a tile's accumulators, one row of its right operand and a broadcast must fit.
     cores : int
-        Threads that a ``parallel`` loop is spread over.
+        Threads that share a ``parallel`` loop.
     tasks_per_core : int
-        Chunks of work per thread: more balance better, fewer pack less.
+        Tasks per thread: more of them balance better, fewer pack less.
     serial_below : int
         Element operations below which waking the threads costs more than it saves.
     tile_rows, tile_vectors : tuple of int
@@ -44,23 +44,23 @@ class CpuParams:
     panel_bytes : int
         Bytes of the left operand that one task keeps in its second-level cache.
     far_bytes : int
-        Bytes of a packed panel that no longer stays in the second-level cache beside what else a product reads.
+        Bytes of a packed panel that no longer stays in the second-level cache beside the product's other data.
     memory_bytes : float
-        Bytes of weights that all cores together read from memory in a cycle (of one vector of multiplications).
+        Bytes of weights that all cores together read from memory per cycle (of one vector of multiplications).
     block_bytes : int
         Bytes of the widest intermediate result of a block of rows of a chain.
     on_chip_bytes : int
-        Working set of a task of a chain of rows: second-level cache, with its matrices.
+        Bytes of a task's working set in a chain of rows, with its matrices: they fit in the second-level cache.
     window_vectors : int
         Accumulator vectors of a sliding-window tile.
     tile_values : int
-        Most accumulators of a window's tile: from 1024 bytes on TVM allocates them on the heap, in each tile.
+        Most accumulators of a window's tile: from 1024 bytes on TVM allocates them on the heap, once per tile.
     row_vectors : int
         Partial sums (in vectors) of a reduction along a contiguous row.
     transpose_tile : int
         Side of the square tile of an element-wise kernel that reads across its output.
     tiles : bool
-        The processor multiplies tiles of bfloat16 numbers.
+        The processor multiplies tiles of bfloat16 numbers (AMX).
     pairs : bool
         The processor multiplies vectors of pairs of integers (`ir.pairs`).
     """
@@ -87,18 +87,18 @@ class CpuParams:
 
     @property
     def facts(self) -> dict[str, int]:
-        """What the best choices of a rule depend on."""
+        """The properties that the choices of a rule depend on."""
         names = ("lanes", "registers", "cores", "tile_values")
         return {name: getattr(self, name) for name in names}
 
     @property
     def tasks(self) -> int:
-        """Tasks that are wanted of work that is worth waking the threads."""
+        """Wanted number of tasks, if the work is large enough to wake the threads."""
         return self.cores * self.tasks_per_core
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> CpuParams:
-        """The parameters of an ``llvm`` target: vectors and registers from its features, cores from ``num-cores``."""
+        """Return the parameters of an ``llvm`` target: vectors from its features, cores from ``num-cores``."""
         return _known.get(target, lambda: cls._of(target))
 
     @classmethod
@@ -108,11 +108,11 @@ class CpuParams:
         memory = next((rate for name, rate in _MEMORY if _processor(target).startswith(name)), cls.memory_bytes)
         cores = int(target.attrs.get("num-cores") or cls.cores)
         tiles = has_tiles(target)
-        memory *= max(1.0, cores / cls.cores)  # more cores have more channels: 16 read four times as much as one or two
+        memory *= max(1.0, cores / cls.cores)  # more cores, more memory channels: 16 read four times as much as 1 or 2
         pairs = target_has_features(_PAIRS[lanes], target)
         return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles, pairs=pairs)
 
 
 def _processor(target: tvm.target.Target) -> str:
-    """LLVM's name of a processor; empty if the target has none."""
+    """Return LLVM's name of a processor; empty if the target has none."""
     return str(target.attrs.get("mcpu") or "")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a product needs next, asked for while it multiplies: the next panel, and the lines that results go to.
+"""Prefetches of a product: the next panel, and the cache lines of results, while it multiplies.
 
-A processor sees that a panel is read in order, but not beyond a page of memory, nor from one panel to the next. Each
-tile asks for its share, a line or so before each piece of its depth, which is a few steps that are written out: many at
-once would stand in the way of its loads, and a loop of its own in each piece would be left at a guess.
+The hardware prefetcher follows a panel that is read in order, but not across a page of memory, nor from one panel to
+the next. Each tile prefetches its share, about one line before each piece of its depth, which is a few unrolled steps.
+Many prefetches at once would delay the loads, and a loop of them in each piece would end in a mispredicted branch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.expressions import uses
 from ..core.nest import Scope, block, index
 from ..core.reduction import Reduction
 
-UNROLLED = 4  # steps along the depth that are written out, unless somebody chooses another number
+UNROLLED = 4  # steps along the depth that are unrolled by default
 _LINE_BYTES = 64
 # Operands of `llvm.prefetch`.
 _READ, _WRITE = 0, 1
@@ -28,20 +28,20 @@ _SECOND_LEVEL, _FIRST_LEVEL = 2, 3
 _DATA = 1
 
 Ask = Callable[[object], tirx.Stmt]
-"""What a tile asks for before a piece of its depth, by the piece's number."""
+"""Number of a piece of a tile's depth -> the prefetches in front of it."""
 
 
 def in_pieces(scope: Scope, count: int, unroll: int, add: Callable, ask: Ask | None = None, before=0) -> tirx.Stmt:
-    """``add(step)`` of `count` steps along the depth, a loop of pieces that are written out.
+    """Return ``add(step)`` for `count` steps along the depth, as a loop over unrolled pieces.
 
     Parameters
     ----------
     unroll : int
-        Steps of a piece; those that are left over are written out after the loop.
+        Steps of a piece; the remaining steps are unrolled after the loop.
     ask : Ask or None
-        What is asked for before each piece.
+        The prefetches in front of each piece.
     before : tirx.PrimExpr
-        Pieces that other loops have done.
+        Number of pieces that other loops have done.
     """
     unroll = min(unroll, count)
 
@@ -56,16 +56,16 @@ def in_pieces(scope: Scope, count: int, unroll: int, add: Callable, ask: Ask | N
 
 @dataclass(frozen=True)
 class NextPanel:
-    """A panel, of which a row belongs to each step along the depth; rows lie next to each other in memory.
+    """The next panel, with one row for each step along the depth; a row is whole cache lines, or the panel contiguous.
 
     Attributes
     ----------
     depth, width : int
         Rows and columns.
     tiles : int
-        That share the work of asking for it.
+        Number of tiles that share the prefetches.
     steps : int
-        Of a piece of a tile's depth.
+        Steps of a piece of a tile's depth.
     at : callable
         ``(row, column)`` -> the load of an element.
     """
@@ -77,7 +77,7 @@ class NextPanel:
     at: Callable
 
     def of_tile(self, tile) -> Ask:
-        """What tile number `tile` asks for; those that come after the last line ask for the last ones again."""
+        """Return the prefetches of tile number `tile`; tiles after the last line prefetch the last lines again."""
         pieces = max(1, self.depth // self.steps)
         each = -(-self._lines // (self.tiles * pieces))
         beyond = pieces * each > self._lines
@@ -95,8 +95,8 @@ class NextPanel:
         return -(-self.depth * self.width // self._items)
 
     def _place(self, line) -> tuple:
-        """Row and column of the first element of a line."""
-        rows = self._items // gcd(self._items, self.width)  # that make up whole lines
+        """Return the row and column of the first element of a cache line."""
+        rows = self._items // gcd(self._items, self.width)  # rows that make up whole lines
         lines = rows * self.width // self._items
         element = tirx.floormod(line, index(lines)) * index(self._items)
         row = tirx.floordiv(line, index(lines)) * index(rows) + tirx.floordiv(element, index(self.width))
@@ -104,20 +104,20 @@ class NextPanel:
 
     @cached_property
     def _items(self) -> int:
-        """Elements of a line."""
+        """Elements of a cache line."""
         return max(1, _LINE_BYTES // _item_bytes(self.at(index(0), index(0))))
 
 
 @dataclass(frozen=True)
 class NextRows:
-    """The rows of the next tile, of an operand whose rows lie along the depth: asked for as those at hand are read.
+    """The rows of the next tile, contiguous along the depth: prefetched while those of the current tile are read.
 
     Attributes
     ----------
     height : int
         Rows.
     steps : int
-        Of a piece of a tile's depth.
+        Steps of a piece of a tile's depth.
     at : callable
         ``(row, step)`` -> the load of an element of the next tile.
     """
@@ -127,9 +127,9 @@ class NextRows:
     at: Callable
 
     def beside(self, other: Ask | None) -> Ask:
-        """What a tile asks for, with what it asks for beside that."""
+        """Return the prefetches of these rows together with `other` ones."""
         line = _LINE_BYTES // _item_bytes(self.at(index(0), index(0)))
-        turns = max(1, line // self.steps)  # pieces of a line, each of which asks for some of the rows
+        turns = max(1, line // self.steps)  # pieces in a cache line; each prefetches some of the rows
 
         def ask(piece) -> tirx.Stmt:
             first, step = tirx.floormod(piece, index(turns)), piece * index(self.steps)
@@ -141,14 +141,14 @@ class NextRows:
 
 
 def ask_for_results(reduction: Reduction, rows: Sequence, at: Callable, height: int, width: int) -> tirx.Stmt:
-    """Ask for the lines that a tile writes when it is done, and those that its epilogue reads row by row.
+    """Return prefetches of the cache lines that a tile stores, and of those that its epilogue reads row by row.
 
     Parameters
     ----------
     rows : sequence of tirx.Var
-        Iterators of rows: what does not depend on them, a bias, is in the cache.
+        Iterators of rows; a load that does not depend on them, such as a bias, is in the cache.
     at : callable
-        ``(load, row, column)`` -> the load at a place of the tile.
+        ``(load, row, column)`` -> the load at a point of the tile.
     """
     read = [each for each in loads(reduction.finish) if not each.source.same_as(reduction.accumulator)]
     found = [(reduction.output[tuple(reduction.indices)], _WRITE)]
@@ -156,7 +156,7 @@ def ask_for_results(reduction: Reduction, rows: Sequence, at: Callable, height: 
     requests = []
     for load, how in found:
         step = max(1, _LINE_BYTES // _item_bytes(load))
-        columns = sorted({*range(0, width, step), width - 1})  # a row may begin anywhere in a line
+        columns = sorted({*range(0, width, step), width - 1})  # a row may begin anywhere in a cache line
         places = [(row, column) for row in range(height) for column in columns]
         requests += [_prefetch(at(load, row, index(column)), how, _FIRST_LEVEL) for row, column in places]
     return block(*requests)

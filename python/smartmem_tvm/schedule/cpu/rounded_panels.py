@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A product of a chain of rows whose operands are rounded to bfloat16, on a tile unit.
+"""A product in a chain of rows (attention) whose operands are rounded to bfloat16, on AMX.
 
-The matrix goes into tiles once for a task, the rows of a block when they are multiplied; results leave as float32.
+Each task packs the matrix into tiles once, and the rows of a block before it multiplies them; results are float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .tile_unit import DEPTH, SIDE
 
 
 class RoundedPanels(PanelProduct):
-    """One product of a chain of rows, of rounded operands."""
+    """One product of a chain of rows, with operands that are rounded to bfloat16."""
 
     def __init__(self, stages: RowStages, stage: Stage, params: CpuParams):
         super().__init__(stages, stage, params)
@@ -32,13 +32,13 @@ class RoundedPanels(PanelProduct):
         self.packed = scratch([-(-self.columns // SIDE), self.steps, DEPTH // 2, SIDE], "uint32", "right")
 
     def _along(self, total: int, body: Callable) -> tirx.Stmt:
-        """``body(first, length)`` for each span, the short one at the end included."""
+        """Return ``body(first, length)`` for each span, and for the short one at the end."""
         main = self.scope.loop(total // SPAN, lambda t: body(t * index(SPAN), SPAN), "span") if total >= SPAN else None
         rest = total % SPAN
         return block(main, body(index(total - rest), rest) if rest else None)
 
     def pack(self) -> tirx.Stmt:
-        """Round the matrix of the batch at hand into tiles."""
+        """Return the copy of the current batch's matrix into tiles of bfloat16."""
         dtype, side = self.right.ty.dtype, index(SIDE)
         lines = scratch([self.steps * DEPTH, SPAN], dtype, "lines")
 
@@ -73,7 +73,7 @@ class RoundedPanels(PanelProduct):
         return block(many, rest if whole < width else None)
 
     def multiply(self, finish: Stage | None) -> tirx.Stmt:
-        """The product of the block at hand, finished by the element-wise stage `finish` if there is one."""
+        """Return the product of the current block, with the element-wise stage `finish` as its epilogue, if given."""
         rows, side, dtype = self.stages.rows, index(SIDE), self.left.ty.dtype
         line, done = scratch([self.steps * DEPTH], dtype, "line"), scratch([SPAN, SPAN], FLOAT, "done")
         tiles = scratch([-(-rows // SIDE), self.steps, SIDE, DEPTH], "uint16", "left")

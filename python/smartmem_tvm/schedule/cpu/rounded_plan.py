@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide how a product of numbers rounded to bfloat16 is run on a tile unit, and say what it would cost."""
+"""The plan of a product of numbers rounded to bfloat16 on AMX, and its price."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from .tile_unit import DEPTH, SIDE, bits_of, of_bits
 
 BFLOAT16, FLOAT = "bfloat16", "float32"
 BLOCK = SIDE * DEPTH
-_TILE_CYCLES = 20.0  # of a product of two tiles, with its share of the loads
-_COPY, _GATHER = 0.25, 2.0  # cycles to round and copy an element that lies beside the next one, and one that does not
-_START = 3000.0  # cycles to ask for the tiles and to configure them
-_NEAR_STEPS = 16  # along the depth: 32 KiB of two tiles each
-_WIDE = 2 * SPAN  # of 16 bits: two lines of memory, which are fetched together
-_KEPT_BYTES = 1024 * 1024  # of copied operands that a task keeps in its second-level cache
+_TILE_CYCLES = 20.0  # cycles of a product of two tiles, with its share of the loads
+_COPY, _GATHER = 0.25, 2.0  # cycles to round and copy a contiguous element, and one that is gathered
+_START = 3000.0  # cycles to request the tile registers and to configure them
+_NEAR_STEPS = 16  # steps along the depth: 32 KiB, two tiles each
+_WIDE = 2 * SPAN  # elements of 16 bits: two cache lines, which are fetched together
+_KEPT_BYTES = 1024 * 1024  # bytes of copied operands that a task keeps in its second-level cache
 
 
 def round_operand(value):
-    """A float32 value, rounded to bfloat16 and widened again."""
+    """Return a float32 value rounded to bfloat16 and widened again."""
     return value.astype(BFLOAT16).astype(FLOAT)
 
 
 def unrounded(value):
-    """What `round_operand` rounded, or a stored bfloat16 widened; None if a value is neither.
+    """Return the operand of `round_operand`, or a widened bfloat16 load as it is; None if a value is neither.
 
-    What rounding leaves as it is, as it was stored so, becomes the bits of a bfloat16: a uint16.
+    A value that is exactly a bfloat16, because it was stored as one, becomes the bits of it: a uint16.
     """
     if not (isinstance(value, tirx.Cast) and str(value.ty.dtype) == FLOAT and str(value.value.ty.dtype) == BFLOAT16):
         return None
@@ -58,12 +58,12 @@ def unrounded(value):
 
 
 def is_rounded(product: Product) -> bool:
-    """Whether a product of a chain of rows is one of rounded operands."""
+    """Whether both operands of a product of a chain of rows are rounded to bfloat16."""
     return unrounded(product.left) is not None and unrounded(product.right) is not None
 
 
 def plain_contraction(kernel: Kernel) -> Contraction | None:
-    """The contraction in a prepared kernel, with rows, columns and float32 sums; None if there is none."""
+    """Return the contraction in a prepared kernel, with rows, columns and float32 sums; None if there is none."""
     reduction = reduction_of(kernel)
     contraction = contraction_of(reduction) if reduction is not None else None
     if contraction is None or not (contraction.rows and contraction.columns and contraction.depth):
@@ -72,11 +72,11 @@ def plain_contraction(kernel: Kernel) -> Contraction | None:
 
 
 class RoundedPlan(MatmulPlan):
-    """A contraction whose operands are rounded to bfloat16; `contraction` has them as they are before that."""
+    """A contraction whose operands are rounded to bfloat16; `contraction` holds them before rounding."""
 
     @classmethod
     def of(cls, kernel: Kernel, params: CpuParams) -> RoundedPlan | None:
-        """The plan of a prepared kernel, or None if it multiplies no rounded numbers."""
+        """Return the plan of a prepared kernel, or None if it multiplies no rounded numbers."""
         contraction = plain_contraction(kernel)
         if contraction is None:
             return None
@@ -87,21 +87,21 @@ class RoundedPlan(MatmulPlan):
 
     @property
     def reduction(self) -> Reduction:
-        """What is summed, and what is done with it."""
+        """The sum with its epilogue."""
         return self.contraction.reduction
 
-    # -- where operands are ----------------------------------------------------------------------------------------
+    # -- storage of operands ---------------------------------------------------------------------------------------
 
     @cached_property
     def left_in_blocks(self) -> bool:
-        """Whether the left operand lies in tiles already (`RoundProducts`)."""
+        """Whether the left operand is stored in tiles already (`RoundProducts`)."""
         b, q, i, t, k = map(fresh, "bqitk")
         value = self.left(b, q * SIDE + i, t * DEPTH + k)
         return self._in_blocks(value, b, q, t, {i: (DEPTH, SIDE), k: (1, DEPTH)}, self.rows)
 
     @cached_property
     def right_in_blocks(self) -> bool:
-        """Whether the right operand does."""
+        """Whether the right operand is stored in tiles already."""
         b, q, j, t, k, p = map(fresh, "bqjtkp")
         value = self.right(b, q * SIDE + j, t * DEPTH + k * 2 + p)
         inner = {k: (DEPTH, SIDE), j: (2, SIDE), p: (1, 2)}
@@ -109,7 +109,7 @@ class RoundedPlan(MatmulPlan):
 
     @property
     def left_stays(self) -> bool:
-        """Whether blocks of the same rows follow each other: what was copied is the inner operand, in the cache."""
+        """Whether the rows stay the same in the inner loop over blocks, which then reads the copied right operand."""
         return self.left_in_blocks and not self.right_in_blocks
 
     def _in_blocks(self, value, batch, place, step, inner: dict, length: int) -> bool:
@@ -126,7 +126,7 @@ class RoundedPlan(MatmulPlan):
 
     @cached_property
     def image(self) -> TileImage | None:
-        """The image that tiles of the right operand are loaded from, where the left one is in the order of its taps."""
+        """The image from which tiles of the right operand are loaded, if the left one is in the order of its taps."""
         found = tile_image_of(self.contraction) if self.left_in_blocks else None
         if found is None or found.width > found.image.sizes[1]:
             return None
@@ -134,16 +134,16 @@ class RoundedPlan(MatmulPlan):
         whole = self.reduction.extents[innermost] == found.channels
         return found if whole and innermost.same_as(found.channel) else None
 
-    # -- how much there is -----------------------------------------------------------------------------------------
+    # -- sizes and costs -------------------------------------------------------------------------------------------
 
     @property
     def steps(self) -> int:
-        """Tiles along the depth."""
+        """Number of tiles along the depth."""
         return -(-self.depth // DEPTH)
 
     @property
     def depth_parts(self) -> int:
-        """Parts of the depth that blocks are multiplied in: of one that stays, so much is kept in the nearest cache."""
+        """Number of parts of the depth; a part of the operand that stays fits in the first-level cache."""
         return -(-self.steps // _NEAR_STEPS)
 
     @cached_property
@@ -151,23 +151,23 @@ class RoundedPlan(MatmulPlan):
         """Rows and columns of a block of results."""
         return Tile(SPAN, self.column_span)
 
-    left_shared = False  # what is copied is tiles
+    left_shared = False  # each task copies its own tiles
 
     @property
     def column_span(self) -> int:
-        """Columns that are copied, and stored, together: lines of memory that follow each other come faster."""
+        """Columns that are copied, and stored, together: adjacent cache lines arrive faster."""
         if self.image is not None:
             return self.image.unit
         return _WIDE if self.left_stays and self.copies_steps else SPAN
 
     @property
     def copies_steps(self) -> bool:
-        """Whether the right operand can be copied one step along the depth after the other."""
+        """Whether the right operand can be copied one step of 32 along the depth after the other."""
         return len(self.contraction.depth) == 1 and self.depth % DEPTH == 0
 
     @cached_property
     def parts(self) -> tuple[int, int]:
-        """Chunks of rows and of columns: those that should be done first."""
+        """Number of chunks of rows and of columns that is predicted to finish first."""
         wanted = self.params.tasks if self.parallel else 1
         spans = [max(1, self.rows // SPAN), max(1, self.columns // self.column_span)]
         right = self.image.elements(self.columns) if self.image else self.columns * self.steps * DEPTH
@@ -186,7 +186,7 @@ class RoundedPlan(MatmulPlan):
         return min(pairs or [tuple(map(min, least, most))], key=lambda pair: (self._rounds(*pair), pair))
 
     def _rounds(self, row_parts: int, column_parts: int) -> float:
-        """Estimated cycles until the last thread is done."""
+        """Return the estimated cycles until the last thread finishes."""
         rows, columns = -(-self.rows // row_parts), -(-self.columns // column_parts)
         tasks = self.batch * row_parts * column_parts
         rounds = -(-tasks // (self.params.cores if self.parallel else 1))
@@ -194,12 +194,12 @@ class RoundedPlan(MatmulPlan):
 
     @property
     def cycles(self) -> float:
-        """Estimated cycles of all of it."""
+        """Estimated cycles of the whole product, of all threads together."""
         return _START + self.batch * self.cycles_of(self.rows, self.columns)
 
     @property
     def price(self) -> Price:
-        """The same by its terms."""
+        """The result of `cycles` by its terms."""
         tiles = self.image.tiles_of(self.columns) if self.image is not None else -(-self.columns // SIDE)
         products = self.batch * -(-self.rows // SIDE) * tiles * self.steps * _TILE_CYCLES
         terms = {"asking for the tile unit": _START, "products of tiles": products}
@@ -207,7 +207,7 @@ class RoundedPlan(MatmulPlan):
         return Price(self.cycles, terms, shared=self.params.cores if self.parallel else 1)
 
     def cycles_of(self, rows: int, columns: int) -> float:
-        """Estimated cycles of a chunk of results: products, and copies of what does not lie in tiles."""
+        """Return the estimated cycles of a chunk of results: products, and copies of operands that are not in tiles."""
         if self.image is not None:
             products = -(-rows // SIDE) * self.image.tiles_of(columns) * self.steps * _TILE_CYCLES
             return products + self.image.cycles(columns)
@@ -219,10 +219,10 @@ class RoundedPlan(MatmulPlan):
 
     @cached_property
     def row_chunks(self) -> Chunks:
-        """Rows of each task, in whole blocks of results."""
+        """Rows of each task, in blocks of results."""
         return Chunks.of(self.rows // SPAN, self.parts[0])
 
     @cached_property
     def panel_chunks(self) -> Chunks:
-        """Columns of each task."""
+        """Columns of each task, in units of `column_span`."""
         return Chunks.of(self.columns // self.column_span, self.parts[1])

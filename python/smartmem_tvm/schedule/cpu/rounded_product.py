@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matmuls and convolutions of numbers rounded to bfloat16, on a CPU with a tile unit.
+"""Matmuls and convolutions of numbers rounded to bfloat16, on a CPU with AMX.
 
     parallel for (batch, row chunk, column chunk):
-      left[row // 16, k // 32, row % 16, k % 32] = bfloat16(...)              if it does not lie so already
+      left[row // 16, k // 32, row % 16, k % 32] = bfloat16(...)              unless it is stored so already
       right[column // 16, k // 32, k % 32 // 2, column % 16, k % 2] = bfloat16(...)      the same
       for each block of 32 x 32 results:
         C00, C01, C10, C11 = 0                                                tile registers
         for k in steps of 32: C00 += A0 * B0; C01 += A0 * B1; ...
-        done = C;  out[f(i, j)] = finish(done[i, j])                          float32, while it is hot
+        done = C;  out[f(i, j)] = finish(done[i, j])                          float32, while in the cache
 
-Sums, and all that is done with them, are float32. What surrounds an operand (padding, folded layout operators, the
-end of a normalisation) is computed in float32 where it is copied, once for each task. An image that windows slide over
-is copied as `tile_image` says. A ragged edge is computed in whole tiles; what lies beyond it is not stored.
+Sums and the epilogue are float32. The prologue of an operand (padding, folded layout operators, the end of a
+normalisation) is computed in float32 while the operand is copied, once for each task. The image of a convolution is
+copied as in `tile_image`. A ragged edge is computed in whole tiles, whose surplus results are not stored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RoundedProduct(CpuRule):
     """The rule for contractions of numbers rounded to bfloat16."""
 
     def plan(self, kernel: Kernel, params: CpuParams) -> RoundedPlan | None:
-        """How the kernel is multiplied, or None if it is no such contraction, or the processor has no tiles."""
+        """Return the plan of a kernel, or None if it is no such contraction, or the processor has no AMX."""
         if not params.tiles:
             return declined("the processor has no tile unit (AMX)")
         plan = RoundedPlan.of(kernel, params)
@@ -51,7 +51,7 @@ class RoundedProduct(CpuRule):
         return plan
 
     def emit(self, plan: RoundedPlan) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         return _Emitter(plan).kernel()
 
 
@@ -59,13 +59,13 @@ class _Emitter(MatmulEmitter):
     plan: RoundedPlan
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         return block(tile_unit.ask_for_tiles(), super().kernel())
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     def task(self, batch, row_chunk, column_chunk) -> tirx.Stmt:
-        """Copy the operands of a pair of chunks, and multiply them."""
+        """Return the copies of the operands of a pair of chunks, and their product."""
         plan = self.plan
         task = Task(batch, row_chunk, column_chunk, None)
         width = plan.column_span if plan.image is None else SPAN
@@ -83,7 +83,7 @@ class _Emitter(MatmulEmitter):
         return allocate(buffers, nest)
 
     def _stored(self, operand: Callable) -> Callable:
-        """Where a tile of an operand is that lies in memory."""
+        """Return a function that gives the address of a tile of an operand that is stored in tiles."""
 
         def at(batch, place, step):
             value = operand(batch, place, step * index(DEPTH))
@@ -101,7 +101,7 @@ class _Emitter(MatmulEmitter):
         return self._along(task.column_chunk, self.plan.panel_chunks, self.plan.columns, self.plan.column_span, body)
 
     def _along_image(self, task: Task, body: Callable) -> tirx.Stmt:
-        """``body(column, width)`` for each block: lines of the result, or where they are long pieces of one line."""
+        """Return ``body(column, width)`` for each block: two lines of the result, or pieces of one long line."""
         image, chunks, scope = self.plan.image, self.plan.panel_chunks, self.scope
         first = task.column_chunk * index(chunks.length)
 
@@ -120,7 +120,7 @@ class _Emitter(MatmulEmitter):
         return block(whole, *in_last_chunk(task.column_chunk, chunks, tail))
 
     def _along(self, number, chunks: Chunks, total: int, span: int, body: Callable) -> tirx.Stmt:
-        """``body(first, length)`` for each span of chunk `number`, the short one at the end of the last included."""
+        """Return ``body(first, length)`` for each span of chunk `number`, and for the short one after the last."""
         rest, main = total % span, None
         if total // span:
             first = number * index(chunks.length)
@@ -194,29 +194,32 @@ class _Emitter(MatmulEmitter):
         return block(tile_unit.whole(tiles), zeros, self._along_columns(task, panel))
 
     def _over_step(self, step, body: Callable) -> tirx.Stmt:
-        """Loops over the depth of one step: `body` takes the place in it, and the iterator."""
+        """Return the loop over the depth of one step; `body` takes the index in the step and the iterator's value."""
         (var,) = self.plan.contraction.depth
         return self.scope.loop(DEPTH, lambda k: self.scope.simplify(body(k, {var: step * index(DEPTH) + k})), "k")
 
     def _zeros(self, first: int, end: int, body: Callable) -> tirx.Stmt | None:
-        """What lies beyond the depth, so that it adds nothing."""
+        """Return the zeros that pad the depth to whole tiles, so that these add nothing."""
         return self.scope.loop(end - first, lambda k: body(index(first) + k), "k") if first < end else None
 
     @property
     def task_columns(self) -> Chunks:
-        """Columns of each chunk, remainder included."""
+        """The columns of each chunk, with the remainder."""
         return self.plan.panel_chunks.elements(self.plan.column_span, self.plan.columns)
 
     # -- results -------------------------------------------------------------------------------------------------
 
     def _blocks(self, task: Task) -> tirx.Stmt:
-        """All blocks of results; the operand that was copied in the inner loop, where it is in the cache."""
+        """Return all blocks of results; the inner loop reads the copied operand, which is in the cache."""
         if self.plan.left_stays:
             return self._along_rows(task, lambda row, h: self._line(task, lambda column, w: (row, h, column, w)))
         return self._along_columns(task, lambda column, w: self._line(task, lambda row, h: (row, h, column, w)))
 
     def _line(self, task: Task, at: Callable) -> tirx.Stmt:
-        """The blocks beside one that stays, one part of the depth after the other: so much of it is kept near."""
+        """Return the inner loop over blocks, in each part of the depth in turn.
+
+        The part of the operand that stays the same remains in the first-level cache; sums are kept between parts.
+        """
         plan, along = self.plan, self._along_columns if self.plan.left_stays else self._along_rows
         parts, length = plan.depth_parts, -(-plan.steps // plan.depth_parts)
         if parts == 1:
@@ -245,11 +248,11 @@ class _Emitter(MatmulEmitter):
 
     @property
     def _apart(self) -> int:
-        """Results from one tile of the right operand to the next."""
+        """Columns of the result from one tile of the right operand to the next."""
         return SIDE if self.plan.image is None else self.plan.image.apart
 
     def _block_of(self, place):
-        """Number of the block, among those beside one that stays, that a row or a column is in."""
+        """Return the number, in the inner loop, of the block that holds a row or a column."""
         image, span = self.plan.image, index(SPAN)
         if image is None:
             return tirx.floordiv(place, span)
@@ -258,7 +261,7 @@ class _Emitter(MatmulEmitter):
         return tirx.floordiv(place, unit) * index(image.spans) + in_line
 
     def _block(self, task, steps: int, row, height: int, column, width: int, first=None, before=None, after=None):
-        """Blocks of results; `before` and `after` say where sums are kept, if it is of a part of the depth."""
+        """Return blocks of results; for a part of the depth, `before` and `after` are where sums are kept."""
         first, apart = index(0) if first is None else first, self._apart
 
         def product(beside, across: int) -> tirx.Stmt:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collect a row that is scattered in memory once, before the stages that read it.
+"""Gather a row that is scattered in memory once, in front of the stages that read it.
 
     s[i] += cat(a, b)[i, k];  o[i, j] = cat(a, b)[i, j] - s[i]
     ->
     r[i, j] = cat(a, b)[i, j];  s[i] += r[i, k];  o[i, j] = r[i, j] - s[i]
 
-Normalisations read their input two or three times. Where that means a select, a gather, or ``//`` and ``%`` along the
-row (patches merged, embeddings summed), reading it once into a row-sized buffer lets the stages run in vectors.
+Normalisations read their input two or three times. If each read needs a select, a gather, or ``//`` and ``%`` along the
+row (merged patches, summed embeddings), one copy into a row-sized buffer lets the stages be vectorised.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 
 def gather_rows(space: RowSpace) -> RowSpace:
-    """The same rows with every scattered operand that two or more stages read collected first."""
+    """Return the rows with a copy in front of each scattered operand that two or more stages read."""
     gathered: list[_Gathered] = []
     stages = [_rewrite(space, stage, gathered) for stage in space.kernel.stages]
     kept = [g for g in gathered if g.readers > 1]
@@ -40,7 +40,7 @@ def gather_rows(space: RowSpace) -> RowSpace:
 
 
 class _Gathered:
-    """One operand: its value in canonical variables, the buffer of its copy, and how many stages read it."""
+    """One operand: its value in canonical variables, the buffer of its copy, and the number of stages that read it."""
 
     def __init__(self, value, variables: list, extents: list[int]):
         self.value, self.variables, self.readers = value, variables, 1
@@ -88,7 +88,7 @@ def _rewrite(space: RowSpace, stage: Stage, gathered: list[_Gathered]) -> Stage:
 
 
 def _replace(value, wanted: Callable, take: Callable):
-    """Replace the largest subexpressions that are `wanted`."""
+    """Return `value` with its largest `wanted` subexpressions replaced by `take`."""
     if wanted(value):
         return take(value)
     if isinstance(value, _ARITHMETIC):
@@ -97,7 +97,7 @@ def _replace(value, wanted: Callable, take: Callable):
 
 
 def _is_input(space: RowSpace, value) -> bool:
-    """Whether the value depends on data, none of it from another stage."""
+    """Whether the value reads tensors, none of them from another stage."""
     sources = [load.source for load in loads(value)]
     return bool(sources) and not any(s.same_as(b) for s in sources for b in space.kernel.intermediates)
 
@@ -110,7 +110,7 @@ def _is_scattered(value, stage: Stage, inner) -> bool:
 
 
 def _restore(stage: Stage, unused: list[_Gathered]) -> Stage:
-    """Put the operands back that only one stage reads."""
+    """Return a stage with the operands restored that only one stage reads."""
 
     def value_at(load):
         for known in unused:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the rows of a register tile begin, of an operand whose rows lie at no fixed distance: windows of an image.
+"""The start indices of a register tile's rows, for an operand whose rows have no constant stride: windows of an image.
 
     at[i, d] = place(row + i, 0)[d]                               once for each tile, in registers
     acc[i, j] += image[at[i, 0] + p, at[i, 1] + q, c] * right[k, j]
 
-A row of windows ends where the image's does, so that neither the step from one to the next is the same everywhere, nor
-is a division to be paid for at each step along the depth. The steps from a row's place are the same for all rows.
+Windows end where a line of the image ends, so the stride from one window to the next varies. The start of each window
+is computed once for a tile, instead of by a division at each step along the depth. The offsets along the depth from a
+row's start are the same for all rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..core.nest import UNROLL, Scope, block, current_index_type, index, scratch
 
 
 class RowPlaces:
-    """The places of the rows of one tile.
+    """The start indices of the rows of one tile.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ class RowPlaces:
         self.buffer = scratch([height, max(1, len(self.moving))], current_index_type(), "at")
 
     def find(self) -> tirx.Stmt:
-        """Work the places out."""
+        """Return the statements that compute the start indices."""
 
         def one(i) -> tirx.Stmt:
             known = {**self.start, **self.point(i)}
@@ -53,7 +54,7 @@ class RowPlaces:
         return self.scope.loop(self.height, one, "i", UNROLL)
 
     def read(self, i, depth: dict):
-        """The element of row `i` at a step along the depth."""
+        """Return the element of row `i` at a step along the depth."""
 
         def at(dim: int):
             step = substitute(self.load.indices[dim], {**self.nowhere, **depth})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages of a chain of rows on a block of rows: where values live, and the stages that are no products."""
+"""The stages of a chain of rows on a block of rows: the buffers of values, and the stages that are no products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import combiner_of, last_part
 from .params import CpuParams
 
-_SMALL_FINISH = 12  # nodes: element-wise work up to this size is done on the registers of a product
+_SMALL_FINISH = 12  # nodes of an epilogue, up to which it is computed on the registers of a product
 
 
 class RowStages:
@@ -36,13 +36,13 @@ class RowStages:
             self._locals[stage.body.buffer] = self._scratch(stage) if reused is None else reused
 
     def at_rows(self, first) -> RowStages:
-        """The block that begins at row `first`."""
+        """Move to the block that begins at row `first`, and return self."""
         self.first = first
         return self
 
     @property
     def buffers(self) -> list:
-        """Scratch buffers to allocate."""
+        """The scratch buffers to allocate."""
         found: list = []
         for buffer in self._locals.values():
             if not any(buffer.same_as(f) for f in found):
@@ -55,7 +55,7 @@ class RowStages:
         return scratch(shape, stage.body.buffer.ty.dtype, f"{stage.body.buffer.name}_rows")
 
     def _in_place_of(self, stage: Stage):
-        """The buffer of a value that only `stage`, element-wise, still needs."""
+        """Return the buffer of a value that an element-wise `stage` reads last, and can overwrite; else None."""
         for load in stage.loads if not stage.reduction else ():
             old = self._locals.get(load.source)
             if old is None or load.source.ty.dtype != stage.body.buffer.ty.dtype:
@@ -71,13 +71,13 @@ class RowStages:
         return self._locals.get(load.source)
 
     def _order(self, stage: Stage) -> list[int]:
-        """Axes of the values that a stage leaves per row, in the order in which they are flattened."""
+        """Return the axes of a stage's values in a row, in the order in which they are flattened."""
         return [self.chain.axes[stage][v] for v in self.chain.inner(stage)]
 
     # -- values --------------------------------------------------------------------------------------------------
 
     def point(self, stage: Stage, row=None, column=None, depth=None) -> dict:
-        """Iterator values at a row of the block, and at fused inner and reduction indices; None leaves a group out."""
+        """Return iterator values at a row, and at fused inner and depth indices; None leaves a group out."""
         axes, extents = self.chain.axes[stage], self.chain.extents
         where = dict(self.place)
         if row is not None:
@@ -90,7 +90,7 @@ class RowStages:
         return point
 
     def value(self, expr, row, point: dict):
-        """`expr` at `point`, intermediate results read from the block."""
+        """Return `expr` at `point`, with intermediate results read from the block."""
         return self._local(substitute(expr, point), row)
 
     def _local(self, expr, row):
@@ -101,7 +101,7 @@ class RowStages:
         return replace_loads(expr, read)
 
     def _flat(self, buffer, indices):
-        """Position in a row of an element of an intermediate buffer."""
+        """Return the position in a row of an element of an intermediate buffer."""
         producer, flat = self._producer[buffer], index(0)
         at = {made: read for made, read in zip(producer.body.indices, indices, strict=True) if isinstance(made, ir.Var)}
         for var in self.chain.inner(producer):
@@ -109,7 +109,7 @@ class RowStages:
         return self.scope.analyzer.simplify(flat)
 
     def write(self, stage: Stage, value, row, column, point: dict) -> tirx.Stmt:
-        """Store the result of a stage."""
+        """Return the store of an element of a stage's result, in the block or in the output."""
         target = self._locals.get(stage.body.buffer)
         if target is None:
             indices = [substitute(i, point) for i in stage.body.indices]
@@ -127,7 +127,7 @@ class RowStages:
     # -- element-wise work on a product ----------------------------------------------------------------------------
 
     def finish_of(self, stage: Stage) -> Stage | None:
-        """The element-wise stage that follows a product and can be done on its registers."""
+        """Return the element-wise stage after a product that can be computed on its registers, else None."""
         stages = self.chain.kernel.stages
         position = stages.index(stage) + 1
         if position == len(stages):
@@ -140,7 +140,7 @@ class RowStages:
         return finish if small else None
 
     def store_product(self, stage: Stage, finish: Stage | None, value, row, column) -> tirx.Stmt:
-        """Store element (row, column) of a product, finished if there is a `finish`."""
+        """Return the store of element (row, column) of a product, with the epilogue `finish` if given."""
         if finish is None:
             return self.write(stage, value, row, column, self.point(stage, row, column))
         point = self.point(finish, row, column)
@@ -153,7 +153,7 @@ class RowStages:
     # -- stages row by row ---------------------------------------------------------------------------------------
 
     def row_by_row(self, stages: list[Stage]) -> list[tirx.Stmt]:
-        """All of `stages` on a row, then on the next; no statement if there are none."""
+        """Return all of `stages` on a row, then on the next; no statement if there are none."""
         if not stages:
             return []
 
@@ -163,7 +163,7 @@ class RowStages:
         return [self.scope.loop(self.rows, one, "row")]
 
     def _map(self, stage: Stage, row) -> tirx.Stmt:
-        """An element-wise stage; what lies between the end of a row and the next vector may be computed as well."""
+        """Return an element-wise stage on a row; it may also compute the padding of the row up to a whole vector."""
         width, lanes = self.chain.width(stage), self.params.lanes
 
         def at(column):
@@ -177,17 +177,17 @@ class RowStages:
         main = self.scope.loop(whole // lanes, lambda v: self.vector(lambda j: at(v * index(lanes) + j)), "v")
         if whole >= width:
             return main
-        if self.is_kept(stage):  # perhaps in the place of what it reads
+        if self.is_kept(stage):  # It may overwrite its input, so no element is computed twice.
             return block(main, self.scope.loop(width - whole, lambda j: at(index(whole) + j), "c"))
         return block(main, self.vector(lambda j: at(index(width - lanes) + j)))
 
     def _pads(self, load, width: int) -> bool:
-        """Whether a load may run over the end of a row of `width` values."""
+        """Whether a load may read beyond the end of a row of `width` values."""
         stage = self._producer.get(load.source)
         return self._local_of(load) is not None and self.chain.width(stage) in (1, width)
 
     def _reduce(self, stage: Stage, row) -> tirx.Stmt:
-        """A statistic of a row, for each of its columns."""
+        """Return a reduction stage on a row, such as its maximum, for each of the stage's columns."""
         return self.scope.loop(self.chain.width(stage), lambda c: self._statistic(stage, row, c), "c")
 
     def _statistic(self, stage: Stage, row, column) -> tirx.Stmt:
@@ -230,7 +230,7 @@ class RowStages:
         return allocate([acc], block(start, *statements, result))
 
     def _fold(self, acc, width: int, combine) -> list[tirx.Stmt]:
-        """Combine the partial results in `acc` into its first element."""
+        """Return the statements that combine the partial results in `acc` into its first element."""
         folds = []
         lanes = min(width, self.params.lanes)
         for extra in range(1, width // lanes):
@@ -242,9 +242,9 @@ class RowStages:
         return folds
 
     def vector(self, body) -> tirx.Stmt:
-        """One vector."""
+        """Return `body` as one vector."""
         return self.scope.loop(self.params.lanes, body, "j", VECTOR)
 
     def vectors(self, width: int, body) -> tirx.Stmt:
-        """`width` elements as whole vectors, or as one short vector."""
+        """Return `body` for `width` elements, as whole vectors and a short one for the rest."""
         return self.scope.vectors(width, self.params.lanes, body)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row-wise kernels on a CPU (softmax, layer norm, mean, matrix times vector): all stages of a row while it is hot.
+"""Row-wise kernels on a CPU (softmax, layer norm, mean, matrix times vector): all stages of a row while it is cached.
 
     parallel for chunks of rows:
       for row: mean = sum(x[row, :]) / n; var = ...; out[row, :] = ...
 
-What passes between stages lives in row-sized buffers. A row that is contiguous in memory is reduced with several
-partial vectors; where another row lies next to it instead (channel norm of an NCHW tensor), the lanes are rows.
+The values between stages are in row-sized buffers. A row that is contiguous in memory is reduced into several partial
+vectors; where adjacent elements belong to adjacent rows instead (channel norm of an NCHW tensor), the lanes are rows.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from .row_gather import gather_rows
 from .rule import CpuRule
 from .tile import column_tiles
 
-_LEAST_SUMS = 8  # elements of a row that are added up as a vector, and then its lanes
+_LEAST_SUMS = 8  # elements of a row, from which on it is added up as vectors, and then their lanes
 
 
 @dataclass(frozen=True)
 class RowsChoice:
-    """What is chosen for rows.
+    """The choices for rows.
 
     Attributes
     ----------
     vectors : int
         Partial sums of a reduction along a row, in vectors.
     together : int
-        Rows that are worked on at once where neighbours in memory are neighbouring rows.
+        Rows that are computed together where the lanes are rows.
     tasks : int
-        Tasks that are wanted; one runs on the thread that calls.
+        Wanted number of tasks; a single one runs on the calling thread.
     """
 
     vectors: int
@@ -64,7 +64,7 @@ class Rows(CpuRule):
     """The rule for kernels whose stages share their outer iterators and reduce within a row."""
 
     def plan(self, kernel: Kernel, params: CpuParams) -> list[_Emitter] | None:
-        """How the rows of each piece are worked on, or None if the kernel's stages do not share a row."""
+        """Return an emitter for the rows of each piece, or None if the kernel's stages do not share a row."""
         space = row_space_of(kernel)
         if space is None:
             return declined("its stages share no outer iterators")
@@ -76,12 +76,12 @@ class Rows(CpuRule):
         return [_Emitter(gather_rows(each), params) for each in spaces]
 
     def emit(self, plan: list[_Emitter]) -> tirx.Stmt:
-        """One nest after the other."""
+        """Return one nest after the other."""
         return block(*(each.kernel() for each in plan))
 
 
 def _holds_matmuls(kernel: Kernel) -> bool:
-    """Whether a matmul is one of several reductions: tiles of its own make up for storing its result."""
+    """Whether a matmul is one of several reductions: its own register tiles are worth storing its result."""
     reductions = [stage for stage in kernel.stages if stage.reduction]
     return len(reductions) > 1 and any(_is_matmul(kernel, stage) for stage in reductions)
 
@@ -111,9 +111,9 @@ class _Emitter:
         return decide("rows", choice, rows=prod(space.extents), beside=beside, work=space.work, **p.facts)
 
     def _lane_row(self) -> int | None:
-        """The row iterator along which the reduced data is contiguous, if no reduction iterator is.
+        """Return the row iterator along which the reduced data is contiguous, None if it is along a reduction iterator.
 
-        What all rows read alike, as the weights of channels, is one number for all lanes either way.
+        A tensor that all rows read alike, such as weights of channels, does not count: it is one number for all lanes.
         """
         lane = self._lane_of_result()
         for stage in self.space.kernel.stages if lane is None else ():
@@ -130,7 +130,10 @@ class _Emitter:
         return lane
 
     def _lane_of_result(self) -> int | None:
-        """The row iterator along which more than a row of results is contiguous: channels that are scaled, say."""
+        """Return the row iterator along which a result with several elements per row is contiguous, else None.
+
+        An example are channels that are scaled.
+        """
         stage = self.space.kernel.stages[-1]
         rows, inner = self.space.rows_of(stage), [v for v in self.space.inner(stage) if stage.extents[v] > 1]
         if stage.reduction or not inner or not isinstance(stage.body, tirx.BufferStore):
@@ -144,7 +147,7 @@ class _Emitter:
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         extents = list(self.space.extents)
         if self.lane is None:
             return self._over_rows(extents, lambda rows: self._row(rows, 1))
@@ -210,7 +213,7 @@ class _Emitter:
         return self._nest(inner, extents, fused, element, run, lanes)
 
     def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1, lanes: int = 1) -> tirx.Stmt:
-        """Loops over `vars_`, the last `fused` of them as one, which is a line of vectors of `lanes`."""
+        """Return loops over `vars_`, the last `fused` of them as one loop, in vectors of `lanes`."""
         outer, suffix = vars_[: len(vars_) - fused], vars_[len(vars_) - fused :]
         length = 1
         for var in suffix:
@@ -229,14 +232,14 @@ class _Emitter:
         return self.scope.nest(outer, extents, inner, "c")
 
     def _lanes(self, body, stage: Stage) -> tirx.Stmt:
-        """`body` for each row handled together; vectors where the code allows."""
+        """Return `body` for each row that is computed together, in vectors where the code allows."""
         if self.lane is None:
             return body(index(0))
         vector = not branches(stage.body) and self.width in [n * self.params.lanes for n in (1, 2, 4)]
         return self.scope.loop(self.width, body, "lane", VECTOR if vector else SERIAL)
 
     def _write(self, stage: Stage, body, point: dict, rows: list, lane) -> tirx.Stmt:
-        """`body` (a store) at a point, with the buffers between stages replaced by row-sized ones."""
+        """Return `body` (a store) at a point, with the buffers between stages replaced by row-sized ones."""
         place = {**self._place(stage, rows, lane), **point}
         return self.scope.simplify(self._local(substitute(body, place), lane))
 
@@ -289,7 +292,7 @@ class _Emitter:
         return block(start, total)
 
     def _partial_sums(self, stage, parts, point, rows, vars_, extents, fused) -> tirx.Stmt | None:
-        """Reduce a contiguous row with several vectors at once, its remainder too, and then the vectors."""
+        """Return a reduction of a contiguous row into partial vectors, and of these; None if the row is too short."""
         suffix = vars_[len(vars_) - fused :]
         length = prod(extents[var] for var in suffix)
         if parts is None or length < _LEAST_SUMS or branches(stage.body):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rules for CPUs have in common: their parameters, and which stages they want folded into their readers."""
+"""The common base of the rules for CPUs: their parameters, and the folding of stages into their readers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class CpuRule(NestRule):
         return is_cpu(target)
 
     def params_of(self, target: tvm.target.Target) -> CpuParams:
-        """Tile sizes and thresholds of a CPU."""
+        """Return the tile sizes and thresholds of a CPU."""
         return CpuParams.of(target)
 
     def ask_kernel(
         self, kernel: Kernel, params: Callable, question: Callable[[Kernel, object], Answer], prepared: bool = False
     ) -> Answer | None:
-        """Ask something of a kernel as the rule sees it."""
+        """Return ``question(prepared kernel, parameters)``, with softmax's quotients as products (`own_sums`)."""
         return super().ask_kernel(own_sums_inverted(kernel), params, question, prepared)
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
-        """The kernel with element-wise stages folded into their readers."""
+        """Return the kernel with element-wise stages folded into their readers."""
         return folded(kernel, costly_once_and_plain_sums)

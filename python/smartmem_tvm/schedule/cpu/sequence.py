@@ -17,16 +17,16 @@ from .rule import CpuRule
 class InSequence(SequenceRule):
     """Schedules what no single rule takes as a whole, with the longest prefix that one of `rules` takes first."""
 
-    takes_whole = True  # the fallback is among its rules only
+    takes_whole = True  # only this rule tries the fallback, so a run may be the whole kernel
     runs_on, prepare = CpuRule.runs_on, CpuRule.prepare
 
     def nest_of(self, rule: CpuRule, run: Kernel, func: tirx.PrimFunc, target: Target) -> tuple[tirx.Stmt, list] | None:
-        """The nest of a run as it is: folded again without its readers, it might be another one."""
+        """Return the nest of a run without folding it again, which might change it, as its readers are missing."""
         nest = rule.nest(run, target, prepared=True)
         return None if nest is None else (nest, [])
 
     def record_with(self, rules: Sequence[Rule]) -> dict:
-        """The rules of the runs, in their order."""
+        """Return the rules of the runs, in their order."""
         return {
             "name": " + ".join(rule.name for rule in rules),
             "family": "; then ".join(rule.family for rule in rules),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of few channels on a CPU: nothing is packed, register tiles slide over the padded image as it lies.
+"""Convolutions of few channels on a CPU: register tiles slide over the padded image in place, without im2col.
 
     C[b, f, y, x] = sum_{i,p,q} D[b, i, y+p, x+q] * W[b, f, i, p, q]        D: `pitch` elements from line to line
 
@@ -10,10 +10,10 @@
         sums[f, s] = acc
       out[f, y, x] = finish(sums[f, y*pitch + x])
 
-The places between the end of a line and the next one are computed in vain: `pitch` over the columns of the result,
-where packing would copy each element of the image once for each place of the window. What is padded, or has a stride,
-is copied by each task: with its padding, and with one plane for each remainder of the lines and columns. The same walk
-goes through the planes, and the padded picture never is in memory as a whole.
+The sums between the end of a line and the next one are computed in vain, which costs `pitch` / columns of the time.
+Packing would instead copy each element of the image once for each element of the window. A picture with padding or a
+stride is copied by each task, with its padding, and with one plane for each remainder of the lines and columns. Tiles
+slide over these planes in the same way, and the padded picture is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from .tile import best_tile, column_tiles, row_tiles, total_cycles
 from .window_band import Band
 
 _FLOAT_BYTES = 4
-_SUM = 4.0  # cycles to store a vector of sums, load it, and store what becomes of it
+_SUM = 4.0  # cycles to store a vector of sums, load it, and store its result
 _COPY = 3.0  # cycles to fill a vector with padding, and to load and store one
-_DEAL = 1.0  # cycles for an element of a picture that is dealt out
-_FAR = 0.1  # of the time more where a copy does not stay in the second-level cache
-_UNROLLED = 9  # places of a window up to which they are written out
+_DEAL = 1.0  # cycles per element that is sorted into planes
+_FAR = 0.1  # more time, as a fraction, where a copy does not stay in the second-level cache
+_UNROLLED = 9  # elements of a window, up to which its loops are unrolled
 
 
 @dataclass(frozen=True)
 class SlideChoice:
-    """What is chosen for a convolution of few channels.
+    """The choices for a convolution of few channels.
 
     Attributes
     ----------
     height, width : int
-        The register tile: channels of the result, and places in the picture.
+        The register tile: channels of the result, and positions in the picture.
     lanes : int
-        Places that are one vector.
+        Positions of one vector.
     lines : int
-        Lines of the result that are a task; they divide all lines.
+        Lines of the result in a task; they divide all lines.
     written_out : bool
-        The places of the window are written out.
+        The loops over the window are unrolled.
     parallel : bool
-        Tasks are spread over threads.
+        Tasks run on several threads.
     """
 
     height: int
@@ -75,7 +75,7 @@ class Slide(CpuRule):
     """The rule for convolutions with few channels in a group."""
 
     def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
-        """How the window slides, or None if the kernel is no such convolution."""
+        """Return the convolution with its choices, or None if the kernel is no convolution of few channels."""
         found = convolution_of(kernel)
         if found is None:
             return declined("no convolution whose groups have so few channels that packing does not pay")
@@ -84,7 +84,7 @@ class Slide(CpuRule):
         return plan
 
     def emit(self, plan: _Emitter) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         return plan.kernel()
 
 
@@ -102,7 +102,7 @@ class _Emitter:
         self.params = replace(params, lanes=self.choice.lanes)
         self.band = None if self.picture is None else self._band(self.choice.lines)
 
-    # -- what is chosen ------------------------------------------------------------------------------------------
+    # -- choices -------------------------------------------------------------------------------------------------
 
     def _choice(self) -> SlideChoice:
         p = self.params
@@ -116,12 +116,15 @@ class _Emitter:
         return SlideChoice(tile.height, tile.width, p.lanes, lines, written_out, wanted > 1)
 
     def _cycles(self, lines: int) -> float:
-        """Estimated cycles of all lines, so many at a time: products, and copies of what they look at."""
+        """Return the estimated cycles of all lines, `lines` at a time: products, and copies of their input."""
         multiplying, sums, copies, far = self._terms(lines)
         return self.lines // lines * ((multiplying + sums + copies) * (1 + far))
 
     def _terms(self, lines: int) -> tuple[float, float, float, float]:
-        """Cycles of so many lines: products, storing sums, copies; and times as long a copy that is not near takes."""
+        """Return the cycles of `lines` lines for products, stores of sums and copies, and the extra time of a far copy.
+
+        The last one is a fraction of the others' time, for a copy that does not fit in the second-level cache.
+        """
         p, places = self.params, self._places(lines)
         depth = self.contraction.extent(self.contraction.depth)
         tile = best_tile(self.rows, places, p)
@@ -134,7 +137,7 @@ class _Emitter:
         return *work, copies, _FAR * (copied * _FLOAT_BYTES > p.panel_bytes)
 
     def price(self) -> Price:
-        """What the bands that were chosen take, of all groups and images, in cycles of all threads together."""
+        """Return the price of all bands of all groups and images, in cycles of all threads together."""
         lines = self.choice.lines
         times = prod(self.extents[v] for v in self.outer) * (self.lines // lines)
         *terms, far = self._terms(lines)
@@ -154,18 +157,18 @@ class _Emitter:
         return {**sizes, "depth": depth, "stride": prod(self.image.strides), "places": places, **self.params.facts}
 
     def _places(self, lines: int) -> int:
-        """Sums of some lines, those in vain included; of a copy in whole vectors, as what is behind it may be read."""
+        """Return the number of sums of some lines, with those in vain; whole vectors of a copy, which has slack."""
         places = self._between(lines, self.pitch)
         return places if self.picture is None else -(-places // self.params.lanes) * self.params.lanes
 
     def _between(self, lines: int, pitch: int) -> int:
-        """Places from the first result of some lines to the last one."""
+        """Return the number of positions from the first result of some lines to the last one."""
         return (lines - 1) * pitch + self.columns
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         parts = self.lines // self.choice.lines
         tasks = parts * prod(self.extents[v] for v in self.outer)
 
@@ -178,7 +181,7 @@ class _Emitter:
         return self.scope.loop(tasks, task, "task", PARALLEL if self.choice.parallel and tasks > 1 else SERIAL)
 
     def _lines(self, place: Mapping, first) -> tirx.Stmt:
-        """The results of some lines, for all rows."""
+        """Return the statements for some lines of the result, for all rows."""
         sums = scratch([self.rows, self._places(self.choice.lines)], self.reduction.accumulator.ty.dtype, "sums")
         finish = self._finish(place, first, sums)
         if self.band is None:
@@ -189,7 +192,7 @@ class _Emitter:
     # -- the picture ---------------------------------------------------------------------------------------------
 
     def _whole(self, first):
-        """Reads the picture where it lies, beyond the end of a line into the next."""
+        """Return a function that reads the picture in place, beyond the end of a line into the next one."""
         line, column = self.image.columns
         *lead, down, across = self.image.load.indices
 
@@ -202,10 +205,10 @@ class _Emitter:
         return read
 
     def _band(self, lines: int) -> Band:
-        """Scratch for what some lines look at, one channel after the other."""
+        """Return scratch memory for the input of some lines, one channel after the other."""
         channels, dtype = prod(self.extents[v] for v in self.channels), self.reduction.accumulator.ty.dtype
         band = Band(self.picture, lines, 1, 0, channels, True, dtype)
-        # Padding of the last line, which it shares with no other.
+        # The padding behind the last line, which is not shared with a next line.
         beyond = max(0, band.size[1] - band.phases * band.pitch)
         return replace(band, slack=beyond + -self._between(lines, band.pitch) % self.params.lanes)
 
@@ -223,7 +226,7 @@ class _Emitter:
         return self.scope.nest(self.channels, self.extents, channel, "i")
 
     def _copied(self, _: Mapping, depth: Mapping, at):
-        """Reads the copy."""
+        """Return an element of the copy."""
         channel = self._channel(depth) * index(self.band.places)
         taps = {v: depth[v] for v in self.image.window}
         return self.band.buffer[channel + self.band.tap(taps) + at]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See a convolution of few channels in a kernel, the padding of its picture included."""
+"""Recognition of a convolution of few channels in a kernel, with the padding of its picture."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ..core.reduction import reduction_of
 from .lone_window import LoneWindow, maker_of, picture_of
 from .sliding_image import Image, image_of
 
-_MOST_ROWS = 32  # of a group: with more of them a packed panel is read often enough to be worth packing
-_MOST_ROWS_STRIDED = 128  # the same where packing gathers element by element; planes are taken apart once
-_MOST_IN_VAIN = 0.04  # of the places between two lines, for the second bound
+_MOST_ROWS = 32  # rows of a group; with more of them a packed panel is read often enough to be worth packing
+_MOST_ROWS_STRIDED = 128  # the same, in rows, where packing gathers element by element; planes are made once
+_MOST_IN_VAIN = 0.04  # sums in vain, as a fraction of the columns, up to which the second bound holds
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """What the rule schedules.
+    """The convolution that the rule schedules.
 
     Attributes
     ----------
     contraction : Contraction
     image : Image
     picture : LoneWindow or None
-        How it is copied with its padding, and its lines and columns dealt out; None if it is read where it lies.
+        The picture to copy, with its padding and its lines and columns sorted into planes; None if it is read in place.
     """
 
     contraction: Contraction
@@ -38,7 +38,7 @@ class Convolution:
 
 
 def convolution_of(kernel: Kernel) -> Convolution | None:
-    """The convolution in a prepared kernel, or None if it is no such convolution."""
+    """Return the convolution in a prepared kernel, or None if it is no convolution of few channels."""
     found = _contraction(kernel)
     if found is None:
         return None
@@ -49,7 +49,7 @@ def convolution_of(kernel: Kernel) -> Convolution | None:
     if image is None or contraction.extent(contraction.rows) > _most_rows(contraction, image):
         return None
     if maker is not None and not _lies_along(maker, len(image.load.indices) - 1):
-        return None  # copied line by line, each number would come from a cache line of its own
+        return None  # if copied line by line, each element would come from a cache line of its own
     if maker is None and image.strides == (1, 1):
         return Convolution(contraction, image, None)
     picture = picture_of(contraction.reduction, image, maker)
@@ -57,7 +57,7 @@ def convolution_of(kernel: Kernel) -> Convolution | None:
 
 
 def _contraction(kernel: Kernel) -> tuple[Contraction, Stage | None] | None:
-    """The contraction in a kernel, and the stage that pads what it reads if there is one."""
+    """Return the contraction in a kernel, and the stage that pads its right operand if there is one; else None."""
     maker, rest = maker_of(kernel)
     reduction = reduction_of(Kernel(kernel.inputs, kernel.outputs, rest))
     contraction = contraction_of(reduction) if reduction is not None else None
@@ -69,18 +69,18 @@ def _contraction(kernel: Kernel) -> tuple[Contraction, Stage | None] | None:
 
 
 def _lies_along(maker: Stage, dim: int) -> bool:
-    """Whether what a stage reads lies in memory along a dimension of what it makes."""
+    """Whether the input of a stage is contiguous along a dimension of its result."""
     walk = Walk(maker.extents)
     return all(walk.load_stride(each, maker.body.indices[dim]) in (0, 1) for each in loads(maker.body.value))
 
 
 def _reads(maker: Stage, load) -> bool:
-    """Whether a load reads what a stage makes."""
+    """Whether a load reads the result of a stage."""
     return load.source.same_as(maker.body.buffer)
 
 
 def _most_rows(contraction: Contraction, image: Image) -> int:
-    """Rows up to which sliding over a picture is faster than packing it."""
+    """Return the number of rows up to which sliding over a picture is faster than packing it."""
     columns = contraction.reduction.extents[image.columns[1]]
     strided = image.strides[1] > 1 and image.pitch <= (1 + _MOST_IN_VAIN) * columns
     return _MOST_ROWS_STRIDED if strided else _MOST_ROWS

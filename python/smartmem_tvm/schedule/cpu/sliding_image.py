@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See a picture that a window slides over in an operand of a contraction: lines, columns, strides."""
+"""Recognition of the picture that a window slides over, in an operand of a contraction: lines, columns, strides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.expressions import Walk
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """How a contraction reads a picture: ``source[lead..., y*strides[0] + tap, x*strides[1] + tap]``.
+    """The picture that a contraction reads at ``source[lead..., y*strides[0] + tap, x*strides[1] + tap]``.
 
     Attributes
     ----------
@@ -22,9 +22,9 @@ class Image:
     columns : tuple of two Var
         Line and column of the result.
     window : tuple of Var
-        Iterators of the sum that move within the picture.
+        Reduction iterators that move within the picture.
     strides : tuple of two int
-        Between the lines, and the columns, that neighbouring results read.
+        Distance between the lines, and the columns, that neighbouring results read.
     """
 
     load: ir.TensorLoad
@@ -34,17 +34,17 @@ class Image:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Lines and columns of the picture."""
+        """Number of lines and of columns of the picture."""
         return tuple(int(dim) for dim in self.load.source.shape[-2:])
 
     @property
     def pitch(self) -> int:
-        """Elements from line to line, of each of the planes that a strided picture is taken apart into."""
+        """Elements from line to line in each plane of a strided picture."""
         return -(-self.sizes[1] // self.strides[1])
 
 
 def image_of(contraction: Contraction) -> Image | None:
-    """The picture that the right operand slides over, or None if it is no such walk."""
+    """Return the picture that the columns slide over in the right operand, or None if there is none."""
     load, extents = contraction.right, contraction.reduction.extents
     if not isinstance(load, ir.TensorLoad) or len(load.indices) < 2 or len(contraction.columns) < 2:
         return None
@@ -61,5 +61,5 @@ def image_of(contraction: Contraction) -> Image | None:
     if not (inside and apart and fixed and moved[0][0] > 0 and moved[1][1] > 0 and moved[0][1] == moved[1][0] == 0):
         return None
     strides = moved[0][0], moved[1][1]
-    # Windows that do not overlap: packing would copy each element once, too.
+    # Windows that do not overlap are left to packing, which copies each of their elements only once.
     return Image(load, columns, window, strides) if prod(extents[v] for v in window) > prod(strides) else None

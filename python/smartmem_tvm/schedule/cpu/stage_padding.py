@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StagePadding: what a window slides over is padded, or computed, once, and not again at each of its places."""
+"""StagePadding: pad, or compute, a window's operand once, instead of again for each element of the window."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class StagePadding:
         pad[c, p, q] = if_then_else(1 <= p < 57 ..., in[c, p - 1, q - 1], 0)
         acc[c, y, x] += pad[c, y + ky, x + kx] * w[c, ky, kx]
 
-    So do windows of which an operand takes long to compute from one place of a tensor, as an activation, where these
-    overlap or the lanes of their results are no neighbours::
+    The same is done for an operand that takes long to compute from one element of a tensor, such as an activation, if
+    the windows overlap or adjacent lanes do not read adjacent elements::
 
         acc[c, y, x] = max(acc[c, y, x], sigmoid(in[c, y * 2 + ky, x * 2 + kx]))
 
-    Rules for windows take the second form; of the first they take what any reduction gets.
+    Rules for windows take the second form only; the first one is scheduled as any other reduction.
 
     Refuses (leaves as it is) operands that are read at ``a * y + b * ky`` where neither a nor b is 1 (stride and
-    dilation), those whose padding depends on more than where they are read, and those that are no window.
+    dilation), those whose padding depends on more than the position in the operand, and those that are no window.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -67,7 +67,7 @@ def _staged(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _split(stage: Stage) -> list[Stage]:
-    """The copy and the window that reads it, or the stage alone."""
+    """Return the copy and the window that reads it, or the stage alone."""
     parts = combiner_of(stage) if stage.reduction else None
     if parts is None:
         return [stage]
@@ -90,7 +90,7 @@ def _split(stage: Stage) -> list[Stage]:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A padded copy, what fills it, and where a window reads it."""
+    """A padded copy, the stage that writes it, and the indices at which a window reads it."""
 
     buffer: object
     stage: Stage
@@ -98,7 +98,7 @@ class _Copy:
 
 
 def _computed(term) -> object | None:
-    """What of a term takes long to compute from one place of one tensor: all of it, or a factor; None if nothing."""
+    """Return the term, or a factor of it, that takes long to compute from one element of one tensor; else None."""
     return next((each for each in (term, *factors(term)) if _is_of_one_place(each)), None)
 
 
@@ -108,9 +108,9 @@ def _is_of_one_place(term) -> bool:
 
 
 def _saves(stage: Stage, copy: _Copy) -> bool:
-    """Whether it is computed less often for a copy, or for neighbours in it where the window reads none.
+    """Whether a copy saves time: it has fewer elements than the window reads, or its lanes are contiguous.
 
-    A window whose places do not overlap, of which the lanes of a vector are neighbours, has nothing of a copy.
+    Windows that do not overlap, and whose lanes are contiguous already, gain nothing from a copy.
     """
     if prod(stage.extents.values()) > prod(copy.stage.extents.values()):
         return True
@@ -138,7 +138,7 @@ def _copy_of(stage: Stage, padded) -> _Copy | None:
         elif (side := _side(stage, at, dim, scope.analyzer)) is not None and side.var not in known:
             size, place, known[side.var] = side.size, side.place, side.value
             sides += 1
-        else:  # such as the channels of groups: all there are
+        else:  # the whole dimension, such as the channels of groups
             value = tvm_ffi.structural_map(value, (ir.TensorLoad, _with_index(at, dim)))
         dims.append(dim)
         extents.append(size)
@@ -153,7 +153,7 @@ def _copy_of(stage: Stage, padded) -> _Copy | None:
 
 
 def _with_index(old, new) -> Callable:
-    """A load with another index in place of one."""
+    """Return a function that replaces one index of a load."""
 
     def changed(load):
         return load.source[tuple(new if tvm_ffi.structural_equal(at, old) else at for at in load.indices)]
@@ -163,7 +163,10 @@ def _with_index(old, new) -> Callable:
 
 @dataclass(frozen=True)
 class _Side:
-    """A sliding dimension: its size, where the window reads it, and the iterator that its place stands for."""
+    """A sliding dimension of the copy: its size, the index `place` of the window, and an iterator `var` to replace.
+
+    `value` is the iterator as a function of the index in the copy.
+    """
 
     size: int
     place: object
@@ -172,7 +175,7 @@ class _Side:
 
 
 def _side(stage: Stage, at, dim, analyzer: sym.Analyzer) -> _Side | None:
-    """Of ``a * y + b * ky + c``, where y is no iterator of the sum and ky is one."""
+    """Return the side of an index ``a * y + b * ky + c`` with a spatial iterator y and a reduction iterator ky."""
     spatial = [var for var in variables(at) if var in stage.spatial]
     reduced = [var for var in variables(at) if var in stage.reduction]
     if len(spatial) != 1 or len(reduced) != 1:
@@ -180,7 +183,7 @@ def _side(stage: Stage, at, dim, analyzer: sym.Analyzer) -> _Side | None:
     steps = {var: analyzer.simplify(substitute(at, {var: var + index(1)}) - at) for var in (*spatial, *reduced)}
     if not all(isinstance(step, tirx.IntImm) and int(step) > 0 for step in steps.values()):
         return None
-    # The iterator with step 1 becomes the place less what the other one is.
+    # The iterator with step 1 becomes the index in the copy minus the other iterator's share.
     one = next((var for var, step in steps.items() if int(step) == 1), None)
     if one is None:
         return None

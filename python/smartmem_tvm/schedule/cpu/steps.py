@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers on a CPU: step after step, the units of each as lanes of vectors that the threads share."""
+"""Recurrent layers on a CPU: one step after the other; hidden units are lanes of vectors, divided among threads."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from ..core.steps import has_steps, nest_by_nest, points_of
 from .pair_vectors import sums_of_dots
 from .params import CpuParams
 
-# Vectors stored in a step from which threads share them. On 16 cores 3,000 to 5,000 take as long as waking them.
+# Vector stores of a step, from which on threads share them. On 16 cores, 3,000 to 5,000 take as long as waking threads.
 _WORTH_WAKING = 5_000
 
 
 class Steps(Rule):
     """The rule for steps that wait for each other, each of them points that do not.
 
-    The last of a nest's loops over points becomes the lanes of vectors. Of the other points, which the threads share,
-    as many are computed side by side as registers hold their sums: what they all read is loaded once.
+    The last of a nest's loops over points becomes the lanes of vectors. The other points are divided among the threads.
+    A thread computes as many of them together as the registers hold sums, so that their common operands are loaded
+    once.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class Steps(Rule):
         return is_cpu(target)
 
     def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
-        """Schedule `func`, or None if the target is no CPU or the kernel has no steps."""
+        """Schedule `func`, or return None if the target is no CPU or the kernel has no steps."""
         if not self.runs_on(target) or not isinstance(func.body, s_tir.SBlockRealize) or not has_steps(func):
             return declined("no loop whose steps wait for each other")
         params = self.params or CpuParams.of(target)
@@ -54,7 +55,7 @@ class Steps(Rule):
 
 
 def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:
-    """The points of a nest, in as many tasks as there are threads where these have enough to do."""
+    """Return the points of a nest, in as many tasks as there are threads if the work is large enough."""
     extents, inside = points_of(nest)
     if not extents or not isinstance(inside, s_tir.SBlockRealize) or _asked(inside, [*extents][-1:]):
         return nest
@@ -75,9 +76,10 @@ def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:
 
 
 def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams) -> int:
-    """How many points of the outer loops, one after the other, are computed at once.
+    """Return the number of adjacent points of the outer loops that are computed together.
 
-    A divisor of the innermost one's extent, or a multiple of it that divides that of the two: so these are a box.
+    The points form a box: the number divides the extent of the innermost outer loop, or is that extent times a divisor
+    of the next one's.
     """
     *outer, lane = extents
     vectors = -(-extents[lane] // params.lanes) * sum(prod(map(int, each.shape)) for each in inside.block.alloc_buffers)
@@ -91,7 +93,7 @@ def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams)
 
 
 def _asked(inside: s_tir.SBlockRealize, variables: Sequence) -> bool:
-    """Whether it depends on one of these loops what is executed, and how often."""
+    """Whether a condition or the extent of a loop in the block depends on one of these loop variables."""
     pairs = zip(inside.block.iter_vars, inside.iter_values, strict=True)
     those = [it.var for it, value in pairs if any(value.same_as(each) for each in variables)]
     asked = [each.condition for each in collect(inside.block.body, tirx.IfThenElse)]
@@ -100,10 +102,10 @@ def _asked(inside: s_tir.SBlockRealize, variables: Sequence) -> bool:
 
 
 def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple], params: CpuParams) -> tirx.Stmt:
-    """A block for all points of `axes` (variable, extent, kind of loop), statement by statement.
+    """Return a block for all points of `axes` (variable, extent, kind of loop), statement by statement.
 
-    Each statement has loops of its own, as TVM's vectorizer gives no lane of its own to what is allocated in a loop:
-    it gets further axes here.
+    Each statement has loops of its own, because TVM's vectorizer does not give each lane its own copy of a buffer that
+    is allocated in a loop. Such buffers get further axes here.
     """
     block = inside.block
     sizes, variables = [extent for _, extent, _ in axes], [var for var, _, _ in axes]
@@ -134,7 +136,7 @@ def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple], 
 
 
 def _stores(stmt: tirx.Stmt) -> int:
-    """How often a vector is stored."""
+    """Return the number of stores that a statement runs."""
     if isinstance(stmt, tirx.For):
         return int(stmt.extent) * _stores(stmt.body)
     if isinstance(stmt, tirx.SeqStmt):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What depends on the innermost iterator alone and is dear to find is worked out once, in a table.
+"""Tables of costly values that depend on the innermost iterator alone, so that they are computed once.
 
     y[i, j] = x[i, floor((j + 0.5) * 0.125 - 0.5)]
     ->
     at[j] = floor((j + 0.5) * 0.125 - 0.5)          once
     y[i, j] = x[i, at[j]]
 
-Places and weights of a resized picture are such: each of its lines has the same.
+For example, all lines of a resized picture have the same indices and weights.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from ...ir.walk import collect, loads, outermost
 from ..core.nest import Scope, scratch, store
 
 _ROUNDING = ("floor", "ceil", "round", "nearbyint", "trunc")
-_LEAST = 4  # times that a table must be read again
+_LEAST = 4  # times that a table must be read
 _LEAVES = (ir.Var, tirx.IntImm, tirx.FloatImm, ir.Op)
 
 
 def tabulated(stage: Stage, inner: Sequence) -> tuple[Stage, list, list[tirx.Stmt]]:
-    """The stage that reads tables, the tables, and what fills them; as it is where there is nothing to look up.
+    """Return the stage that reads tables, the tables, and the statements that fill them.
+
+    The stage is returned unchanged if no value is worth a table.
 
     Parameters
     ----------
     stage : Stage
         A store that does not reduce; no iterator of extent 1.
     inner : sequence of Var
-        The iterators of the innermost loop. One of several that make one loop is no walk along a table.
+        The iterators of the innermost loop. Only a single one can index a table.
     """
     along = inner[-1] if len(inner) == 1 else None
     value = stage.body.value
@@ -64,7 +66,7 @@ def tabulated(stage: Stage, inner: Sequence) -> tuple[Stage, list, list[tirx.Stm
 
 
 def _is_dear(node) -> bool:
-    """Whether a number is rounded to an integer in it."""
+    """Whether an expression rounds a number to an integer."""
     casts = collect(node, tirx.Cast)
     rounded = any(str(cast.value.ty.dtype).startswith("float") and "int" in str(cast.ty.dtype) for cast in casts)
     return rounded or any(function_name(call) in _ROUNDING for call in collect(node, ir.Call))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose a register tile by what it costs, remainders included."""
+"""The choice of a register tile by its cycles, with those of remainders."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from .params import CpuParams
 
 _FMA_PER_CYCLE, _FMA_LATENCY, _LOADS_PER_CYCLE = 2, 4, 2
-_ISSUE = 0.25  # cycles that a load, or what a loop does, takes from the multiplications beside it
-_ISSUE_FEW = 0.08  # the same where there are few registers: with AVX-512 a multiplication may load a factor by itself
+_ISSUE = 0.25  # cycles by which a load, or an operation of the loop, delays the multiplications beside it
+_ISSUE_FEW = 0.08  # the same, in cycles, with few registers: with AVX-512 a multiplication may load a factor itself
 _FEW_REGISTERS = 16
-_PER_STEP = 2  # such operations of the loop itself
-_STREAM = 0.22  # cycles more for a vector from the second-level cache, where the panel of a product is
-_FAR_STREAM = 4.0  # the same from behind that cache, where the panel of a very deep product is
+_PER_STEP = 2  # operations of the loop itself, per step
+_STREAM = 0.22  # more cycles per vector of a panel that comes from the second-level cache
+_FAR_STREAM = 4.0  # the same, in cycles, from behind that cache, where the panel of a very deep product is
 _ADD_LANES = 6  # cycles to add up the lanes of a sum
 _FLOAT_BYTES = 4
 
@@ -28,16 +28,17 @@ class Tile:
 
 
 def column_tiles(rest: int, params: CpuParams) -> list[int]:
-    """Widths that cover the last `rest` columns: whole vectors together, then what is left of one."""
+    """Return the widths that cover the last `rest` columns: whole vectors together, then the remainder."""
     whole = rest // params.lanes * params.lanes
     return [w for w in (whole, rest - whole) if w]
 
 
 def row_tiles(rows: int, height: int) -> list[tuple[int, int, int]]:
-    """(first row, number, height) of the tiles that cover some rows.
+    """Return (first row, number, height) of the tiles that cover some rows.
 
-    Where there are enough tiles, the last ones are a row lower, instead of one that is much lower: of 13 rows by 4, a
-    tile of one row takes half as long as one of four, as it waits for each step along the depth before the next.
+    If there are enough tiles, the last ones are one row lower, instead of a single one that is much lower. For example,
+    13 rows in tiles of 4 would leave a tile of one row, which takes half as long as one of four rows, because it waits
+    for the latency of each step along the depth.
     """
     count = -(-rows // height)
     lower = count * height - rows
@@ -50,14 +51,14 @@ def row_tiles(rows: int, height: int) -> list[tuple[int, int, int]]:
 
 
 def cycles(height: int, width: int, params: CpuParams, depth: int = 0) -> float:
-    """Cycles one step along the depth takes: multiplications, loads, the panel; or waiting for the previous step.
+    """Return the cycles of one step along the depth: multiplications, loads and the panel, or the latency of a sum.
 
     Fitted to products of 840 x 256 and 840 x 512 by 960 columns, 23 tiles with AVX-512, 14 with AVX2: docs/cpu.md.
 
     Parameters
     ----------
     depth : int
-        Steps; they say in which cache a panel is.
+        Steps along the depth; they decide in which cache a panel is.
     """
     vectors = -(-width // params.lanes)
     far = depth * width * _FLOAT_BYTES > params.far_bytes
@@ -70,8 +71,9 @@ def cycles(height: int, width: int, params: CpuParams, depth: int = 0) -> float:
 def fits(height: int, width: int, params: CpuParams) -> bool:
     """Whether accumulators, one row of the right operand and a broadcast fit in the registers.
 
-    Where there are more than 16 of them, some are left over: tiles that take all 32 were slower than smaller ones.
-    Where there are no more, LLVM loads all broadcasts of a step before it multiplies one vector by them.
+    With more than 16 registers, some are kept free: tiles that take all 32 were slower than smaller ones. With 16 or
+    fewer, LLVM loads all broadcasts of a step before it multiplies a tile's single vector by them, and these need
+    registers, too.
     """
     vectors = -(-width // params.lanes)
     if vectors == 1 and params.registers <= _FEW_REGISTERS:
@@ -81,13 +83,13 @@ def fits(height: int, width: int, params: CpuParams) -> bool:
 
 
 def tile_widths(params: CpuParams) -> list[int]:
-    """Widths of tiles of which at least one row fits in the registers."""
+    """Return the widths of tiles of which at least one row fits in the registers."""
     widths = (vectors * params.lanes for vectors in params.tile_vectors)
     return [width for width in widths if fits(1, width, params)]
 
 
 def narrow_rows(width: int, params: CpuParams) -> int:
-    """Rows of a tile of less than a vector's columns, where each of its sums is a vector of steps along the depth."""
+    """Return the rows of a tile that is narrower than a vector, and whose sums are vectors along the depth."""
 
     def fit(rows: int) -> bool:
         sums = rows * width
@@ -97,7 +99,7 @@ def narrow_rows(width: int, params: CpuParams) -> int:
 
 
 def narrow_cycles(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
-    """As `cycles`, of `height` rows in tiles of `narrow_rows`, whose sums are vectors of `steps` steps."""
+    """Return `cycles` for `height` rows in tiles of `narrow_rows`, whose sums are vectors of `steps` steps."""
     multiplying = sum(
         count * max(high * width / _FMA_PER_CYCLE, (high + width) / _LOADS_PER_CYCLE, _FMA_LATENCY)
         for _, count, high in row_tiles(height, narrow_rows(width, params))
@@ -106,46 +108,49 @@ def narrow_cycles(height: int, width: int, params: CpuParams, depth: int, steps:
 
 
 def is_narrow(height: int, width: int, params: CpuParams, depth: int, steps: int) -> bool:
-    """Whether sums are to be vectors of `steps` steps: of fewer columns than a vector has, where it takes less time."""
+    """Whether sums are vectors of `steps` steps: for fewer columns than a vector has, if that takes less time."""
     if steps == 1 or width >= params.lanes:
         return False
     return narrow_cycles(height, width, params, depth, steps) < cycles(height, width, params, depth)
 
 
 def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: int = 0, steps: int = 1) -> float:
-    """Cycles that one step along the depth takes for a `rows` x `columns` result, remainders included.
+    """Return the cycles of one step along the depth for a `rows` x `columns` result, with its remainders.
 
     Parameters
     ----------
     steps : int
-        Along the depth that may be a vector where the columns that are left are none.
+        Steps along the depth that may form a vector where fewer columns remain than a vector has.
     """
     covering = tiles_of(tile, rows, columns, params)
     return sum(count * cycles_of(high, wide, params, depth, steps) for high, wide, count in covering)
 
 
 def tiles_of(tile: Tile, rows: int, columns: int, params: CpuParams) -> list[tuple[int, int, int]]:
-    """(height, width, number) of the tiles that cover a `rows` x `columns` result."""
+    """Return (height, width, number) of the tiles that cover a `rows` x `columns` result."""
     widths = [(tile.width, columns // tile.width), *((w, 1) for w in column_tiles(columns % tile.width, params))]
     return [(h, w, nh * nw) for _, nh, h in row_tiles(rows, tile.height) for w, nw in widths if nw]
 
 
 def cycles_of(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
-    """`cycles`, or `narrow_cycles` where sums are vectors of steps."""
+    """Return `cycles`, or `narrow_cycles` where sums are vectors of steps."""
     if is_narrow(height, width, params, depth, steps):
         return narrow_cycles(height, width, params, depth, steps)
     return cycles(height, width, params, depth)
 
 
 def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0, widths: Sequence[int] = ()) -> Tile:
-    """The tile with the fewest cycles for a `rows` x `columns` result of `depth` steps, by default of any width."""
+    """Return the tile with the fewest cycles for a `rows` x `columns` result of `depth` steps, by default of any width.
+
+    At equal cost larger tiles win.
+    """
     return good_tiles(rows, columns, params, depth, widths)[0]
 
 
 def good_tiles(
     rows: int, columns: int, params: CpuParams, depth: int = 0, widths: Sequence[int] = (), waste: float = 1.0
 ) -> list[Tile]:
-    """`best_tile`, and those that take up to `waste` times its cycles, the best ones first."""
+    """Return `best_tile`, and the tiles that take up to `waste` times its cycles, the best ones first."""
     tiles = [
         Tile(height, width)
         for height in params.tile_rows
@@ -157,6 +162,6 @@ def good_tiles(
         width = min(columns, params.lanes)
         small = [Tile(h, width) for h in range(1, min(rows, params.tile_rows[-1]) + 1) if fits(h, width, params)][-1:]
     total = {tile: total_cycles(tile, rows, columns, params, depth) for tile in small}
-    # equal cost: fewer, larger tiles reread the panels less often
+    # At equal cost, fewer and larger tiles read the panels less often.
     best, *others = sorted(small, key=lambda t: (total[t], -t.height * t.width))
     return [best, *(tile for tile in others if total[tile] < waste * total[best])]

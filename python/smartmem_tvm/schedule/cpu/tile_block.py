@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What products on a tile unit are made of: operands that are rounded into tiles, and a block of 32 x 32 results."""
+"""The parts of products on AMX: operands that are rounded to bfloat16 tiles, and a block of 32 x 32 results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..core.nest import Scope, block, index
 from . import tile_unit
 from .tile_unit import DEPTH, SIDE
 
-SPAN = 2 * SIDE  # rows, and columns, of a block of results: two tiles of each operand are multiplied by each other
+SPAN = 2 * SIDE  # rows, and columns, of a block of results: two tiles of the left operand times two of the right one
 _ROUNDED_AT_ONCE = 16
 
 
 def round_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:
-    """``tiles[row // 16, k // 32, row % 16, k % 32] = bfloat16(line[k])``: a row of a left operand."""
+    """Return ``tiles[row // 16, k // 32, row % 16, k % 32] = bfloat16(line[k])`` for a row of a left operand."""
     side = index(SIDE)
 
     def rounded(step) -> tirx.Stmt:
@@ -32,9 +32,9 @@ def round_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:
 
 
 def round_lines(scope: Scope, lines, tiles, first, steps: int, width: int) -> tirx.Stmt:
-    """``tiles[first + j // 16, k // 32, k % 32 // 2, j % 16] = bfloat16(lines[k, j]), bfloat16(lines[k + 1, j])``.
+    """Return the copy of columns of a right operand into tiles of bfloat16 pairs, as uint32.
 
-    Columns of a right operand; `tiles` are of pairs, as uint32.
+    ``tiles[first + j // 16, k // 32, k % 32 // 2, j % 16] = bfloat16(lines[k, j]), bfloat16(lines[k + 1, j])``
     """
     return scope.loop(
         steps, lambda step: round_step(scope, lines, step * index(DEPTH), tiles, first, step, width), "step"
@@ -42,7 +42,7 @@ def round_lines(scope: Scope, lines, tiles, first, steps: int, width: int) -> ti
 
 
 def round_step(scope: Scope, lines, at, tiles, first, step, width: int) -> tirx.Stmt:
-    """The same for one step along the depth, which is at `at` in `lines`."""
+    """Return the same for one step along the depth, which begins at line `at` of `lines`."""
 
     def one(k, part: int) -> tirx.Stmt:
         row = at + k * index(2)
@@ -53,21 +53,21 @@ def round_step(scope: Scope, lines, at, tiles, first, step, width: int) -> tirx.
 
 
 def pair_of(low, high):
-    """Pairs of two vectors of 16 numbers, rounded to bfloat16: 32 bits each."""
+    """Return two vectors of 16 numbers, rounded to bfloat16, as a vector of 16 pairs of 32 bits."""
     low, high = (_bits(each).astype("uint32x16") for each in (low, high))
     return low | (high << tirx.Broadcast(tirx.const(16, "uint32"), SIDE))
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Where a block of 32 x 32 sums is.
+    """The addresses of a block of 32 x 32 sums.
 
     Attributes
     ----------
     at : callable
         Tile down and tile across, 0 or 1 -> an address.
     row_bytes : int
-        From a row to the next.
+        Bytes from a row to the next.
     """
 
     at: Callable
@@ -75,10 +75,10 @@ class Sums:
 
     @classmethod
     def of(cls, buffer, *first, apart: int = SIDE) -> Sums:
-        """The block whose last two indices begin at the last two of `first`.
+        """Return the block whose last two indices begin at the last two of `first`.
 
-        The second tile across begins `apart` columns after the first, whose last ones are of no use if that is less
-        than a tile: they are written over.
+        The second tile across begins `apart` columns after the first one. If `apart` is less than a tile, it overwrites
+        the last columns of the first tile, which are surplus.
         """
         *outer, row, column = first
         return cls(
@@ -89,17 +89,17 @@ class Sums:
 
 @dataclass(frozen=True)
 class Operands:
-    """Where the tiles of a block of results are, and how many there are.
+    """The addresses of the operands' tiles for a block of results, and the size of the block.
 
     Attributes
     ----------
     left_at, right_at : callable
-        Tile within the block, 0 or 1, and step along the depth -> where the tile is.
+        Tile within the block, 0 or 1, and step along the depth -> the tile's address.
     height, width : int
-        Rows and columns of the block; what lies beyond them in a tile is not used.
+        Rows and columns of the block; the surplus of a tile is not used.
     left_streams : bool
-        Whether the next blocks are of other tiles of the left operand, and the same ones of the right, which the
-        first-level cache is for then.
+        Whether the next blocks read other tiles of the left operand and the same ones of the right operand, so that
+        the first-level cache is left to the right one.
     """
 
     left_at: Callable
@@ -112,14 +112,14 @@ class Operands:
 def multiply_block(
     scope: Scope, steps: int, operands: Operands, done: Sums, first=0, so_far: Sums | None = None
 ) -> tirx.Stmt:
-    """``done = so_far + left * right`` for a block of results and `steps` along the depth, in whole tiles.
+    """Return ``done = so_far + left * right`` for a block of results and `steps` along the depth, in whole tiles.
 
     Parameters
     ----------
     first : int or expression
         The first step.
     so_far : Sums, optional
-        What has been added up; nothing by default.
+        The sums of earlier steps; zero by default.
     """
     down, across = (range(-(-length // SIDE)) for length in (operands.height, operands.width))
     totals = {(a, b): 2 * a + b for a in down for b in across}
@@ -140,7 +140,7 @@ def multiply_block(
 
 
 def _bits(vector):
-    """Of numbers that are rounded, or were."""
+    """Return the bits of a vector as bfloat16; a vector of uint16 holds these bits already."""
     return vector if str(vector.ty.dtype).startswith("uint16") else tile_unit.rounded_bits(vector)
 
 

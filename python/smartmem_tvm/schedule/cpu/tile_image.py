@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An image that windows slide over, as right operands of a tile unit: it is rounded once for each column of a window.
+"""The image of a convolution as the right operand of AMX: it is rounded once for each column of a window.
 
     tiles[q, y, c // 32 * across + x // 16, c % 32 // 2, x % 16] = bfloat16(image[c, y, x * stride + q]), ... c + 1
 
-Another line of a window is another line of these tiles. An element is so copied three times for a window of 3 x 3, and
-not nine. The columns of a window are apart because a tile whose rows begin in the middle of a line of memory takes five
-times as long to load (55 cycles for 11, Sapphire Rapids).
+Another line of a window is another line of these tiles, so an element is copied three times for a 3 x 3 window, and not
+nine times. The columns of a window are stored separately, because a tile whose rows begin in the middle of a cache line
+takes five times as long to load (55 cycles instead of 11, Sapphire Rapids).
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from .sliding_image import Image, image_of
 from .tile_block import SPAN, pair_of
 from .tile_unit import DEPTH, SIDE
 
-_COPY, _GATHER = 0.25, 1.0  # cycles to round and copy an element, and one that does not lie beside the next one
+_COPY, _GATHER = 0.25, 1.0  # cycles to round and copy a contiguous element, and a strided one
 
 
 @dataclass(frozen=True, eq=False)
 class TileImage:
-    """What windows slide over, and how its lines are cut into tiles.
+    """The image that windows slide over, and its lines cut into tiles.
 
     Attributes
     ----------
     image : Image
     channel : Var
-        Iterator of the sum; it has to be the last one of the depth.
+        Reduction iterator of the channels; it has to be the last one of the depth.
     lines, columns : int
-        Of the result.
+        Lines and columns of the result.
     channels : int
-        Of whole tiles.
+        Channels, rounded up to whole tiles.
     taps : tuple of tuple of int
-        Of each iterator of the window: how far it goes, and lines and columns of the image from a step to the next.
+        For each iterator of the window: its extent, and its stride in lines and in columns of the image.
     """
 
     image: Image
@@ -55,66 +55,66 @@ class TileImage:
 
     @property
     def together(self) -> int:
-        """Lines of the result that a block of results is of: two, where a tile is longer than a line."""
+        """Lines of the result in one block: two, where a line fits in a tile."""
         return 2 if self.columns <= SIDE else 1
 
     @property
     def apart(self) -> int:
-        """Results from one tile to the next: a line, where a tile is longer."""
+        """Columns of the result from one tile to the next: a line, where it fits in a tile."""
         return min(SIDE, self.columns)
 
     @property
     def unit(self) -> int:
-        """Results in such lines."""
+        """Results in the lines of one block."""
         return self.together * self.columns
 
     @property
     def spans(self) -> int:
-        """Blocks of results that they are cut into."""
+        """Blocks of results in a line."""
         return -(-self.columns // SPAN)
 
     # -- tiles -----------------------------------------------------------------------------------------------------
 
     @property
     def across(self) -> int:
-        """Tiles of a line."""
+        """Tiles in a line."""
         return -(-self.columns // SIDE)
 
     @cached_property
     def column_taps(self) -> tuple[int, int]:
-        """Columns of the window, and columns of the image from one to the next."""
+        """Columns of the window, and their stride in columns of the image."""
         return next(((extent, step) for extent, _, step in self.taps if step), (1, 0))
 
     @property
     def width(self) -> int:
-        """Columns of the image that are read: of whole tiles."""
+        """Columns of the image that whole tiles read."""
         extent, step = self.column_taps
         return (self.across * SIDE - 1) * self.image.strides[1] + (extent - 1) * step + 1
 
     def image_lines(self, lines: int) -> int:
-        """Lines of the image under lines of the result."""
+        """Return the number of lines of the image that some lines of the result read."""
         return (lines - 1) * self.image.strides[0] + sum((extent - 1) * step for extent, step, _ in self.taps) + 1
 
     def shape(self, lines: int) -> list[int]:
-        """Of the tiles that lines of the result are made of, in pairs of bfloat16."""
+        """Return the shape of the tiles for some lines of the result, in pairs of bfloat16."""
         blocks = self.channels // DEPTH * self.across
         return [self.column_taps[0], self.image_lines(lines), blocks, DEPTH // 2, SIDE]
 
     def elements(self, results: int) -> int:
-        """Elements of them."""
+        """Return the number of elements of the tiles for some results."""
         taps, lines, blocks, pairs, side = self.shape(-(-results // self.columns))
         return taps * lines * blocks * pairs * side * 2
 
     def cycles(self, results: int) -> float:
-        """Estimated cycles to copy them."""
+        """Return the estimated cycles to copy the tiles for some results."""
         return self.elements(results) * (_COPY if self.image.strides[1] == 1 else _GATHER)
 
     def tiles_of(self, results: int) -> int:
-        """Tiles of a number of results."""
+        """Return the number of tiles that hold some results."""
         return -(-results // self.columns) * self.across
 
     def copy(self, scope: Scope, tiles, first) -> tirx.Stmt:
-        """Fill `tiles` for the lines of the result from the one at `first` on; there may be fewer than they are for."""
+        """Return the copy into `tiles` for the lines of the result from `first` on, of which there may be too few."""
         load, (down, along), (_, step) = self.image.load, self.image.strides, self.column_taps
         taps, lines, _, pairs, _ = map(int, tiles.shape)
         last = index(self.image.sizes[0] - 1)
@@ -130,7 +130,7 @@ class TileImage:
             where = [tap, line, number * index(self.across) + tile, pair, tirx.Ramp(index(0), index(1), SIDE)]
             return tirx.BufferStore(tiles, pair_of(*both), where)
 
-        # An element is near when it is read for the next tap.
+        # The order of loops keeps an element in the cache until it is read for the next tap.
         sizes = {"line": lines, "channels": self.channels // DEPTH, "tap": taps, "tile": self.across, "pair": pairs}
 
         def nest(names: list[str], *at) -> tirx.Stmt:
@@ -141,7 +141,7 @@ class TileImage:
         return nest(list(sizes))
 
     def at(self, tiles, place, step):
-        """Where the tile is that begins with the result at `place`, counted from the first one, for a step."""
+        """Return the address of a step's tile that begins with result number `place`, counted from the first one."""
         columns, blocks = index(self.columns), index(self.channels // DEPTH)
         line = tirx.floordiv(place, columns) * index(self.image.strides[0])
         tap, column = tirx.floordiv(step, blocks), index(0)
@@ -154,9 +154,9 @@ class TileImage:
 
 
 def tile_image_of(contraction: Contraction) -> TileImage | None:
-    """The image under the right operand of a contraction; None if it cannot be copied into such tiles.
+    """Return the image in the right operand of a contraction; None if it cannot be copied into these tiles.
 
-    It has to have room for them: `width` columns, and `channels`.
+    The caller has to check that the image has `width` columns and `channels` channels.
     """
     image, extents = image_of(contraction), contraction.reduction.extents
     if image is None or len(contraction.columns) != 2 or contraction.batch:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tile unit of a CPU (AMX): eight registers of 16 rows of 64 bytes, and products of bfloat16 tiles.
+"""AMX, the tile unit of a CPU: eight registers of 16 rows of 64 bytes, and products of bfloat16 tiles.
 
     C[m, n] += sum_k A[m, k] * B[k // 2, n, k % 2]       A: 16 x 32, B: 16 x 16 pairs, C: 16 x 16 float32
 
-Linux lets a process use them after it has asked for it, once for all threads. Each thread configures its own unit.
+On Linux, a process has to request the registers once for all its threads. Each thread configures them for itself.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from tvm import tirx
 
 from ..core.nest import block, index, scratch, store
 
-SIDE, DEPTH = 16, 32  # rows, or columns, of a tile; numbers of the depth in a row of it
+SIDE, DEPTH = 16, 32  # rows, or columns, of a tile; bfloat16 numbers along the depth in a row of it
 ROW_BYTES = 64
 _TILES = 8
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # of Linux on x86-64
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # system call and arguments of Linux on x86-64
 
 
 def ask_for_tiles() -> tirx.Stmt:
-    """Ask Linux for the registers: cheap, and nothing happens where it has been done. The libc has no function for it.
+    """Return the system call that requests the registers of Linux, for which libc has no function.
 
-    Where Linux refuses, the first instruction raises SIGILL, as any other that a processor lacks.
+    It is cheap, and has no effect after the first time. If Linux refuses, the first AMX instruction raises SIGILL, as
+    an instruction does that a processor lacks.
     """
     numbers = (_int64(each) for each in (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA))
     return tirx.Evaluate(tirx.call_extern("int64", "syscall", *numbers))
 
 
 def configuration():
-    """Scratch for what `configure` writes."""
+    """Return scratch memory for the configuration that `configure` writes."""
     return scratch([ROW_BYTES // 4], "uint32", "tiles")
 
 
 def configure(words) -> tirx.Stmt:
-    """Make all registers tiles of full size, for this thread."""
+    """Return the statements that configure all registers of this thread as tiles of full size."""
     raw = np.zeros(ROW_BYTES, "uint8")
     raw[0] = 1  # the palette
     raw[16 : 16 + 2 * _TILES : 2] = ROW_BYTES
@@ -44,63 +45,63 @@ def configure(words) -> tirx.Stmt:
 
 
 def release() -> tirx.Stmt:
-    """Let go of the registers: threads that switch need not save them."""
+    """Return the release of the registers, after which a thread switch need not save them."""
     return _evaluate("tilerelease")
 
 
 def zero(tile: int) -> tirx.Stmt:
-    """``tile = 0``."""
+    """Return ``tile = 0``."""
     return _evaluate("tilezero", _number(tile))
 
 
 def load(tile: int, where, streams: bool = False, row_bytes: int = ROW_BYTES) -> tirx.Stmt:
-    """Load a tile; one that `streams` leaves the first-level cache to others."""
+    """Return the load of a tile; one that `streams` leaves the first-level cache to other tiles."""
     return _evaluate("tileloaddt164" if streams else "tileloadd64", _number(tile), where, _int64(row_bytes))
 
 
 def multiply(total: int, left: int, right: int) -> tirx.Stmt:
-    """``total += left * right``."""
+    """Return ``total += left * right``."""
     return _evaluate("tdpbf16ps", _number(total), _number(left), _number(right))
 
 
 def keep(tile: int, where, row_bytes: int) -> tirx.Stmt:
-    """Store a tile of float32 numbers."""
+    """Return the store of a tile of float32 numbers."""
     return _evaluate("tilestored64", _number(tile), where, _int64(row_bytes))
 
 
 def address(buffer, *indices):
-    """Where an element is."""
+    """Return the address of an element."""
     return tirx.address_of(buffer[tuple(index(i) if isinstance(i, int) else i for i in indices)])
 
 
 def whole(buffer) -> tirx.Stmt:
-    """Keep all of a scratch buffer that tiles are loaded from or stored to.
+    """Return stores to both ends of a scratch buffer for tiles, so that TVM allocates all of it.
 
-    TVM allocates what lies between the first and the last element that loops access. It does not know how far a tile
-    reaches from the address that it is given.
+    TVM allocates only the range between the first and the last element that loops access. It cannot see how far a tile
+    extends from its address.
     """
     ends = ([0] * len(buffer.shape), [int(each) - 1 for each in buffer.shape])
     return block(*(store(buffer, tirx.const(0, buffer.ty.dtype), *end) for end in ends))
 
 
 def rounded_bits(vector):
-    """The bits of 16 float32 numbers as bfloat16: to the nearest, ties to even; NaN stays NaN."""
+    """Return the bits of 16 float32 numbers as bfloat16, rounded to the nearest, ties to even; NaN stays NaN."""
     rounded = tirx.call_llvm_pure_intrin("float16x16", "llvm.x86.avx512bf16.cvtneps2bf16.512", vector)
     return tirx.reinterpret("uint16x16", rounded)
 
 
 def bits_of(value):
-    """The bits as bfloat16 of a float32 that was widened from it.
+    """Return the bits as bfloat16 of a float32 that was widened from bfloat16.
 
-    TVM's lowering of bfloat16 knows no bits of it; LLVM sees a load.
+    TVM's lowering of bfloat16 cannot reinterpret it, so the bits come from the float32; LLVM makes a plain load of it.
     """
     return (tirx.reinterpret("uint32", value) >> tirx.const(16, "uint32")).astype("uint16")
 
 
 def of_bits(bits):
-    """The float32 that the bits of a bfloat16 are.
+    """Return the float32 number of the bits of a bfloat16.
 
-    Scratch memory is of bits, because TVM makes a bfloat16 buffer within a kernel one of float32.
+    Scratch memory holds bits, because TVM turns a bfloat16 buffer within a kernel into one of float32.
     """
     return tirx.reinterpret("float32", bits.astype("uint32") << tirx.const(16, "uint32"))
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A square of numbers that lie across the lines they are stored in: computed as they lie, turned in registers.
+"""A square tile that is transposed in registers, where operands and results are contiguous in different directions.
 
-    turned[j, i] = value(i, j)          vectors along i, as operands lie
+    turned[j, i] = value(i, j)          vectors along i, in which operands are contiguous
     lines[i, j] = turned[j, i]          log2(lanes) exchanges between vectors
-    out[.., i, j] = lines[i, j]         vectors along j, as results lie
+    out[.., i, j] = lines[i, j]         vectors along j, in which results are contiguous
 
-An exchange at distance d puts lanes with bit d of the lower of two vectors in the place of those without it of the
-upper one (J. O. Eklundh, A fast computer method for matrix transposing).
+An exchange at distance d takes two vectors. It swaps the lanes of the lower one whose number has bit d with the lanes
+of the upper one whose number has not (J. O. Eklundh, A fast computer method for matrix transposing).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..core.nest import SERIAL, Scope, block, index
 
 
 def turn(turned, lines, side: int, lanes: int, scope: Scope) -> tirx.Stmt:
-    """``lines[i, j] = turned[j, i]`` for `side` times `side` numbers, of which `lanes` make a vector."""
+    """Return ``lines[i, j] = turned[j, i]`` for `side` times `side` numbers, in vectors of `lanes`."""
 
     def square(number):
         across = index(side // lanes)
@@ -28,7 +28,7 @@ def turn(turned, lines, side: int, lanes: int, scope: Scope) -> tirx.Stmt:
 
 
 def _square(turned, lines, first, start, lanes: int) -> tirx.Stmt:
-    """Rows ``[first, first + lanes)`` of `lines`, columns from `start` on."""
+    """Return the statements for rows ``[first, first + lanes)`` of `lines`, and as many columns from `start` on."""
     made, dtype = [], str(DataType(str(turned.ty.dtype)).with_lanes(lanes))
 
     def bound(value):
@@ -44,7 +44,7 @@ def _square(turned, lines, first, start, lanes: int) -> tirx.Stmt:
     while distance < lanes:
         for n in (n for n in range(lanes) if not n & distance):
             low, high = vectors[n], vectors[n + distance]
-            # lanes of `low` are numbers 0 to lanes - 1, those of `high` follow
+            # The lanes of `low` have the numbers 0 to lanes - 1; those of `high` follow.
             kept = [each if not each & distance else each - distance + lanes for each in range(lanes)]
             moved = [each + distance if not each & distance else each + lanes for each in range(lanes)]
             vectors[n], vectors[n + distance] = (bound(_shuffled(low, high, which)) for which in (kept, moved))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions that slide over the output's fastest axis on a CPU: depthwise convolution, pooling, sums over outer axes.
+"""Reductions in register tiles along the output's fastest axis on a CPU: convolution, pooling, sums over outer axes.
 
     parallel for the outer iterators:
       for tiles of `height` x `width` of the last two:
@@ -7,9 +7,10 @@
         for r in the reduction: acc[i, j] = combine(acc[i, j], term(i, j, r))
         out = finish(acc)
 
-A long sum of floats is one of partial sums: a number that is added to one a thousand times as large loses three digits.
+A long sum of floats is computed as a sum of partial sums, because a number that is added to one a thousand times as
+large loses three digits.
 
-What slides need not overlap: any single reduction has this form, its reduction iterators are the window.
+Any single reduction has this form, with its reduction iterators as the window. Windows need not overlap.
 """
 
 from __future__ import annotations
@@ -31,27 +32,28 @@ from .params import CpuParams
 from .rule import CpuRule
 from .tile import column_tiles
 
-_NEAR = 4  # elements: neighbours at most this far apart still share most cache lines (strided pooling)
-_UNROLLED = 8  # steps of the innermost reduction loop that are written out
-# Terms of a partial sum, and of a sum that has some. Means of 76,800 numbers in [1, 2) are off by 8.6e-6 as one sum
-# and by 5.6e-7 so, in 0.99x of the time (240 x 320 x 16, one thread of AVX-512, 2026-11-27).
+_NEAR = 4  # elements; a stride of at most so many still reads most of each cache line (strided pooling)
+_UNROLLED = 8  # steps of the innermost reduction loop, up to which it is unrolled
+# Terms of a partial sum, and terms from which on a sum has partial sums. Means of 76,800 numbers in [1, 2) are off by
+# 8.6e-6 as one sum and by 5.6e-7 with partial sums, in 0.99x of the time (240 x 320 x 16, one thread of AVX-512,
+# 2026-11-27).
 _PART, _LONG = 256, 1024
 
 
 @dataclass(frozen=True)
 class WindowChoice:
-    """What is chosen for a window.
+    """The choices for a window.
 
     Attributes
     ----------
     height, width : int
-        Results that are computed together.
+        The register tile, in results.
     lanes : int
-        Results that are one vector.
+        Results of one vector.
     unrolled : int
-        Longest innermost loop of the reduction that is written out.
+        The longest innermost loop of the reduction that is unrolled.
     tasks : int
-        Tasks that are wanted; one runs on the thread that calls.
+        Wanted number of tasks; a single one runs on the calling thread.
     """
 
     height: int
@@ -65,7 +67,7 @@ class Window(CpuRule):
     """The rule for any single reduction; its operands are contiguous along the output's fastest axis."""
 
     def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
-        """How the reduction is tiled, or None if the kernel is not one reduction with an epilogue in place."""
+        """Return the tiled reduction, or None if the kernel is not one reduction with an epilogue in place."""
         reduction = reduction_of(kernel)
         if reduction is None:
             return declined("not one reduction with an epilogue in place")
@@ -74,14 +76,14 @@ class Window(CpuRule):
         return _Emitter(reduction, params)
 
     def emit(self, plan: _Emitter) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         return plan.kernel()
 
 
 def _runs_along_rows(reduction: Reduction) -> bool:
     """Whether an operand is contiguous along a reduction iterator but none is along the output's fastest iterator.
 
-    What is the same for all terms of a result, such as a bias, does not count: it is loaded once.
+    An operand that is the same for all terms of a result, such as a bias, does not count, as it is loaded once.
     """
     walk = Walk(reduction.extents)
     fastest = [v for v in reduction.spatial if walk.stride(reduction.output, reduction.indices, v) == 1]
@@ -128,7 +130,7 @@ class _Emitter:
         return {**sizes, **self.params.facts}
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         extents = self.reduction.extents
         outer = 1
         for var in self.outer:
@@ -227,7 +229,7 @@ class _Emitter:
         )
 
     def _parts(self, around: Callable, body: Callable) -> tirx.Stmt:
-        """Loops over all terms; the inner ones, of `_PART` terms at most, are a partial sum, which `around` takes."""
+        """Return loops over all terms; `around` wraps the inner ones, a partial sum of at most `_PART` terms."""
         vars_, extents = self.reduction.reduce, self.reduction.extents
         kept = len(vars_)
         while kept and prod(extents[v] for v in vars_[kept - 1 :]) <= _PART:

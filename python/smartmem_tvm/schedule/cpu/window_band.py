@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a picture that some lines of a window's result look at, copied with its padding."""
+"""The part of a picture that some lines of a window's result read, copied with its halo and padding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .params import CpuParams
 
 
 def starts(size: int, lanes: int) -> list[int]:
-    """Where vectors begin that cover `size` results; the last one overlaps the one before it."""
+    """Return the starts of vectors that cover `size` results; the last one may overlap the one before it."""
     return [min(at, size - lanes) for at in range(0, size, lanes)]
 
 
@@ -30,20 +30,20 @@ class Band:
     ----------
     window : LoneWindow
     lines : int
-        Of the result.
+        Lines of the result.
     block : int
-        Channels next to each other, 1 where lines and columns are.
+        Channels that are innermost in the band; 1 where the columns are.
     slack : int
-        Places behind it that may be read.
+        Elements behind the band that may be read.
     pictures : int
-        That it has, one after the other; `copy` fills the one that begins at `origin`.
+        Number of pictures in the band, one after the other; `copy` fills the one that begins at `origin`.
     on_and_on : bool
-        A vector may go beyond the end of a line into the next one: lines are dealt out as columns are, and the padding
-        behind one is the padding before the next.
+        A vector may cross the end of a line into the next one: lines are sorted into planes as columns are, and the
+        padding behind a line is also the padding in front of the next.
     dtype : str or None
-        Of its elements; None for that of the picture.
+        Type of the elements; None for that of the picture.
     origin : expression
-        See `picture`.
+        Position of the picture that `copy` fills, see `picture`.
     """
 
     window: LoneWindow
@@ -57,64 +57,64 @@ class Band:
 
     @property
     def phases(self) -> int:
-        """Planes that columns are dealt out to, by their remainders: as many as the stride where they are lanes."""
+        """Number of planes into which columns are sorted by their remainders: the stride, where columns are lanes."""
         return self.window.column.stride if self.window.channel is None else 1
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Lines and columns of the picture."""
+        """Number of lines and of columns of the picture in the band."""
         line, column = self.window.line, self.window.column
         return (line.places(self.lines) if line else 1), column.places(column.extent)
 
     @property
     def line_phases(self) -> int:
-        """Planes that lines are dealt out to."""
+        """Number of planes into which lines are sorted."""
         return self.window.line.stride if self.on_and_on else 1
 
     @cached_property
     def pitch(self) -> int:
-        """Columns of a plane."""
+        """Number of columns of a plane."""
         wide, (low, high) = self.size[1], self._columns
         shared = self.on_and_on and self.phases == 1 and self.window.fill is not None
         return max(high, wide - low) if shared else -(-wide // self.phases)
 
     @cached_property
     def places(self) -> int:
-        """Of one picture."""
+        """Number of positions of one picture, each with `block` elements."""
         return self.phases * self.line_phases * self._high * self.pitch
 
     @property
     def _high(self) -> int:
-        """Lines of a plane."""
+        """Number of lines of a plane."""
         return -(-self.size[0] // self.line_phases)
 
     @cached_property
     def buffer(self):
-        """The memory."""
+        """The scratch memory."""
         size = self.pictures * self.places * self.block + self.slack
         return scratch([size], self.dtype or self.window.load.ty.dtype, "band")
 
     def picture(self, number) -> Band:
-        """The same memory, of which `copy` fills one picture."""
+        """Return the same memory as a band whose `copy` fills picture `number`."""
         one = replace(self, origin=number * index(self.places))
         vars(one)["buffer"] = self.buffer
         return one
 
     def at(self, line, column):
-        """Where a place of the picture is, counted from its first one."""
+        """Return the position in the band of an element of the picture."""
         plane, x = tirx.floormod(column, index(self.phases)), tirx.floordiv(column, index(self.phases))
         below, y = tirx.floormod(line, index(self.line_phases)), tirx.floordiv(line, index(self.line_phases))
         row = (plane * index(self.line_phases) + below) * index(self._high) + y
         return (row * index(self.pitch) + x) * index(self.block)
 
     def result(self, line, column):
-        """Where the first place is that a result looks at."""
+        """Return the position in the band of the first element that a result reads."""
         down = self.window.line.stride // self.line_phases if self.window.line else 1
         across = self.window.column.stride // self.phases
         return (line * index(down * self.pitch) + column * index(across)) * index(self.block)
 
     def tap(self, taps: Mapping):
-        """From there to another place of the window."""
+        """Return the offset from the first element of a window to another one."""
         load, zero = self.window.load, {side.var: index(0) for side in self.window.sides}
         where = [substitute(load.indices[side.dim], {**zero, **taps}) for side in self.window.sides]
         place = self.at(*(where if len(where) == 2 else (index(0), where[0])))
@@ -124,7 +124,7 @@ class Band:
     # -- filling it ----------------------------------------------------------------------------------------------
 
     def fill(self, scope: Scope, params: CpuParams) -> tirx.Stmt | None:
-        """Padding everywhere: the same columns are padding in each band."""
+        """Return the statements that fill the memory with padding once: the same columns are padding in each band."""
         if self.window.fill is None:
             return None
         size = int(self.buffer.shape[0])
@@ -138,7 +138,7 @@ class Band:
         return scope.loop(lanes, lambda j: store(self.buffer, value, first + j), "j", VECTOR)
 
     def copy(self, scope: Scope, params: CpuParams, place: dict, first) -> tirx.Stmt:
-        """Copy what is no padding; a line that is, but was not in the band before, becomes padding again."""
+        """Return the copy of the elements that are no padding; other lines, which may hold old data, become padding."""
         line = self.window.line
         if line is None:
             return self._line(scope, params, place, index(0), None)
@@ -153,7 +153,7 @@ class Band:
             return tirx.IfThenElse(within, data, self._blank(scope, params, y))
 
         low, high = line.inside
-        if self.lines == line.extent:  # the same lines are padding each time
+        if self.lines == line.extent:  # the band has all lines, so the same lines are padding each time
             high = min(high, self.size[0])
             return scope.loop(high - low, lambda y: one(y + index(low)), "y")
         return scope.loop(self.size[0], one, "y")
@@ -195,7 +195,7 @@ class Band:
         return scope.loop(high - low, column, "x")
 
     def _lanes(self, most: int) -> int:
-        """Channels of a vector: of joined tensors so many that each is read from one of them."""
+        """Return the channels of a vector, so few that it reads only one of several joined tensors."""
         window, channels = self.window, fresh("v")
         if window.maker is None or not has_select(window.value):
             return most
@@ -204,7 +204,7 @@ class Band:
         return gcd(most, self.block, *cuts)
 
     def _dealt(self, scope: Scope, place: dict, y, top) -> tirx.Stmt:
-        """Neighbouring columns go to different planes: LLVM reads them as vectors and takes these apart."""
+        """Return the copy of a line that sorts columns into planes; LLVM makes vector loads and shuffles of it."""
         (low, high), across = self._columns, self.phases
         first, last = -(-low // across), high // across
 
@@ -221,7 +221,7 @@ class Band:
         return block(*head, main, *tail)
 
     def _vector(self, scope: Scope, place: dict, line: tuple, x, channel, lanes: int) -> tirx.Stmt:
-        """Copy neighbouring columns, or channels if `channel` says which is the first one."""
+        """Return the copy of `lanes` adjacent columns, or of adjacent channels from `channel` on."""
         window, (y, top) = self.window, line
 
         def one(j):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of 3 x 3 windows as products of transformed tiles."""
+"""Winograd convolutions of 3 x 3 windows: products of transformed tiles."""

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop nest of a convolution by transformed tiles whose channels lie innermost, in the image and in the result.
+"""The loop nest of a Winograd convolution whose channels are innermost, in the image and in the result.
 
     for (picture, block of rows of tiles):
       for each tile t:
-        tiles[a, t, channels] = (B' d B)[a]                  vectors of channels, read where they lie
+        tiles[a, t, channels] = (B' d B)[a]                  vectors of channels, read in place
       for each part of the rows, each group of panels of filters:
         for each of the (m + 2)^2 points a:
           sums[a, t, filters] = sum over c of tiles[a, t, c] * windows[a, panel, c, filters]
         for each tile t:
           out = finish((A' sums A)[i, j])                    vectors of filters
 
-Tiles reach beyond the last line and column where these are no multiple of m: what they read there are other elements,
-and what comes of those is not stored.
+If the lines or columns are no multiple of m, tiles extend beyond the last one. They read other elements there, and the
+results are not stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .transforms import WINDOW, by_columns, by_rows
 
 
 class ChannelNest(WinogradNest):
-    """Makes the nest of one convolution; parameters as of `WinogradNest`."""
+    """The emitter of the loop nest of one convolution; its parameters are those of `WinogradNest`."""
 
     def _block(self, place: Mapping, first) -> tirx.Stmt:
         plan = self.plan
@@ -48,7 +48,7 @@ class ChannelNest(WinogradNest):
 
         kind = PARALLEL if self.spread > 1 else SERIAL
         chunks = [self.scope.loop(plan.parts * count, task, "task", kind)] if count else []
-        # Where threads take parts, all filters are in whole panels, and these in whole groups.
+        # If the threads divide parts among them, all panels are full, and so are all groups of panels.
         start = index(count * plan.together)
         if rest:
             chunks.append(self._filters_of(place, first, (index(0), start), rest, plan.panel, tiles))
@@ -58,7 +58,7 @@ class ChannelNest(WinogradNest):
         return allocate([tiles.buffer], block(self._all_into(place, first, tiles), *chunks))
 
     def _over_tiles(self, first, rows: int, body: Callable) -> tirx.Stmt:
-        """``body(tile, line, column)`` for all tiles of some rows of a block, from their first line and column on."""
+        """Return ``body(tile, line, column)`` for all tiles of some rows, with their first line and column."""
         plan, m = self.plan, index(self.plan.result)
 
         def row(r):
@@ -69,7 +69,7 @@ class ChannelNest(WinogradNest):
         return self.scope.loop(rows, row, "row")
 
     def _over_vectors(self, total: int, body: Callable) -> tirx.Stmt:
-        """``body(first, lanes)`` for vectors of channels, or filters."""
+        """Return ``body(first, lanes)`` for vectors of channels, or of filters."""
         whole, rest = divmod(total, self.lanes)
         main = self.scope.loop(whole, lambda v: body(v * index(self.lanes), self.lanes), "v") if whole else None
         return block(main, body(index(whole * self.lanes), rest) if rest else None)
@@ -77,7 +77,7 @@ class ChannelNest(WinogradNest):
     # -- into tiles ----------------------------------------------------------------------------------------------
 
     def _all_into(self, place: Mapping, first, tiles: ByPoints) -> tirx.Stmt:
-        """All tiles of a block; if threads do it together, each of them some of the tiles, or of their channels."""
+        """Return all tiles of a block; if threads share a block, a task has one tile, or some of its channels."""
         plan, simplify = self.plan, self.scope.analyzer.simplify
         if self.spread == 1:
             whole = (index(0), plan.channels)
@@ -94,13 +94,13 @@ class ChannelNest(WinogradNest):
         return self.scope.loop(plan.tiles * pieces, task, "task", PARALLEL)
 
     def _pieces(self, tasks: int) -> int:
-        """Into how many pieces of whole vectors the channels of a tile are divided, for so many tasks."""
+        """Return into how many pieces of whole vectors a tile's channels are cut, for at least `tasks` tasks."""
         vectors, rest = divmod(self.plan.channels, self.lanes)
         pieces = [n for n in range(1, vectors + 1) if vectors % n == 0] if not rest else [1]
         return next((n for n in pieces if n * self.plan.tiles >= tasks), pieces[-1])
 
     def _into(self, place: Mapping, tile, corner: tuple, piece: tuple, tiles: ByPoints) -> tirx.Stmt:
-        """A tile; `piece` has the first of the channels, and how many they are."""
+        """Return the transform of a tile; `piece` is the first and the number of its channels."""
         plan, half = self.plan, scratch([self.plan.size, self.plan.size, self.lanes], DTYPE, "half")
         line, column = self.image.columns
         channels, last = plan.windows.channels, [size + WINDOW - 2 for size in plan.sizes]
@@ -130,9 +130,9 @@ class ChannelNest(WinogradNest):
     # -- products ------------------------------------------------------------------------------------------------
 
     def _filters_of(self, place: Mapping, first, start: tuple, count: int, width: int, tiles: ByPoints) -> tirx.Stmt:
-        """The results of a part of the rows and of `count` panels, `width` filters of the last of which are there.
+        """Return the results of a part of the rows for `count` panels, the last of which has `width` filters.
 
-        `start` has the number of the part, and the first panel.
+        `start` is the number of the part, and the first panel.
         """
         plan, (part, panel) = self.plan, start
         rows = plan.rows // plan.parts
@@ -153,7 +153,10 @@ class ChannelNest(WinogradNest):
         return allocate([sums.buffer], block(products, back))
 
     def _products(self, place: tuple, panel, local, tiles: ByPoints, sums: ByPoints, coming: NextPanel) -> tirx.Stmt:
-        """The products of a panel at a point, and of tiles from one on; `local` is the panel's place in `sums`."""
+        """Return the products of a panel with tiles, at a point.
+
+        `place` is the point and the first tile; `local` is the number of the panel in `sums`.
+        """
         plan, zero, (a, start) = self.plan, index(0), place
 
         def tile(first, height: int, number) -> tirx.Stmt:

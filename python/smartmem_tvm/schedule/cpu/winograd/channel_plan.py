@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a convolution by transformed tiles whose channels lie innermost: vectors are channels, not tiles."""
+"""The plan of a Winograd convolution whose channels are innermost: the SIMD lanes are channels, not tiles."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from .plan import AT_ONCE, BLOCK_BYTES, FAR_BYTES, FLOAT_BYTES, SUMS_BYTES, WAKE
 
 
 class ChannelPlan(WinogradPlan):
-    """How such a convolution is run: products have tiles as rows and filters as columns."""
+    """The plan of such a convolution: its products have tiles as rows and filters as columns."""
 
     copies = False
 
     def block_cycles(self, rows: int) -> float:
-        """Estimated cycles for the products of all blocks of so many rows of tiles."""
+        """Return the estimated cycles of the products of all blocks of `rows` rows of tiles."""
         blocks, tiles, lanes = -(-self.down // rows), rows * self.across, self.params.lanes
         depth, tile = self.points * self.channels, self._tile(tiles)
         step = total_cycles(tile, tiles, self._places, self.params, self.channels)
         weights, left = (depth * each * FLOAT_BYTES for each in (self._places, tiles))
         sums = self.points * self._places * tiles * FLOAT_BYTES
-        # In steps of a vector each, as `WinogradPlan` counts them.
+        # In vectors that are multiplied in one, as `WinogradPlan` counts them.
         return blocks * depth * step * AT_ONCE / lanes + far_cycles(blocks, weights, left, sums)
 
     def _inside(self) -> Iterator[Division]:
-        """A picture at a time, if all caches hold its tiles; tasks are some rows of tiles and some panels."""
+        """Yield divisions of one picture at a time, if all caches together hold its tiles.
+
+        A task has some rows of tiles and some panels.
+        """
         threads, depth = self.threads, self.points * self.channels
         for width in tile_widths(self.params):
             if self.filters % width:  # the last panel would be another loop, and another shape
@@ -51,7 +54,7 @@ class ChannelPlan(WinogradPlan):
 
     @property
     def _places(self) -> int:
-        """Filters, those included that fill the last vector."""
+        """Number of filters, rounded up to whole vectors."""
         return -(-self.filters // self.params.lanes) * self.params.lanes
 
     def _tile(self, tiles: int) -> Tile:
@@ -59,36 +62,36 @@ class ChannelPlan(WinogradPlan):
 
     @cached_property
     def tile(self) -> Tile:
-        """The register tile: tiles, and filters."""
+        """The register tile, in tiles and filters."""
         return self.division.tile or self._tile(self.tiles)
 
     @property
     def panel(self) -> int:
-        """Filters of a panel."""
+        """Number of filters of a panel."""
         return self.tile.width
 
     @property
     def lanes(self) -> int:
-        """Channels that are transformed together."""
+        """Number of channels that are transformed together."""
         return self.params.lanes
 
     @property
     def strips(self) -> float:
-        """Vectors that a row of tiles makes up, for each channel."""
+        """Number of vectors of a row of tiles, for each channel."""
         return self.across / self.params.lanes
 
     @cached_property
     def pitch(self) -> int:
-        """Elements from tile to tile of what is multiplied: whole vectors."""
+        """Elements from tile to tile of the transformed tiles: whole vectors."""
         return -(-self.channels // self.params.lanes) * self.params.lanes
 
     @cached_property
     def together(self) -> int:
-        """Panels whose products are transformed back together."""
+        """Number of panels whose products are transformed back together."""
         most = max(1, SUMS_BYTES // (self.points * self.tiles * self.panel * FLOAT_BYTES))
         return self.division.together or -(-self.panels // -(-self.panels // most))
 
     @property
     def parts(self) -> int:
-        """Parts of the rows of a block, whose products are transformed back together."""
+        """Number of parts of a block's rows; the products of a part are transformed back together."""
         return self.division.parts

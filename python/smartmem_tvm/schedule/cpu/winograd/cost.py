@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a convolution takes by transformed tiles, and as it is written: cycles, by a model.
+"""A model of the cycles of a convolution by Winograd's transforms, and of the plain convolution.
 
-Its numbers are fitted to what `benchmarks/winograd.py` measures with AVX-512; docs/cpu.md has the table. A core
-multiplies and adds 16 numbers in a cycle: one vector of AVX-512 on AMD's Zen 4, two of AVX2, four of NEON.
+Its constants are fitted to measurements of `benchmarks/winograd.py` with AVX-512; docs/cpu.md has the table. A core
+multiplies and adds 16 numbers per cycle: one vector of AVX-512 on AMD's Zen 4, two of AVX2, four of NEON.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from .shape import Windows
 from .transforms import WINDOW
 
 _OPERATIONS = 2.5  # cycles per element of a tile, to transform a vector of tiles
-_COPY = 1.0  # cycles per pixel that is taken apart, or put together
-_NEAR_BYTES = 32 * 1024  # of the first-level cache
-_SPILL_BYTES = 10  # a cycle, written to what is behind it
-_CACHED_BYTES = 512 * 1024  # of weights that are still in the second-level cache since the last inference
-_PLAIN = 1.1  # of the cycles of its products alone, that a plain convolution takes
-_GAIN = 0.8  # of the plain convolution's time, which pays for larger weights
+_COPY = 1.0  # cycles per pixel that is copied to or from planes
+_NEAR_BYTES = 32 * 1024  # bytes of the first-level cache
+_SPILL_BYTES = 10  # bytes per cycle that are written to the cache behind it
+_CACHED_BYTES = 512 * 1024  # bytes of weights that are still in the second-level cache from the last inference
+_PLAIN = 1.1  # cycles of a plain convolution, as a multiple of those of its products alone
+_GAIN = 0.8  # of the plain convolution's time: a transformed one has to be faster, as its weights are larger
 
 
 def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:
-    """The plans that are faster than the plain convolution, the fastest first."""
+    """Return the plans that are faster than the plain convolution, the fastest first."""
     timed = sorted(((cycles(plan), plan) for plan in plans), key=lambda pair: pair[0])
     return [plan for time, plan in timed if time < _GAIN * plain_cycles(plan.windows, plan.params, plan.threads)]
 
 
 def cycles(plan: WinogradPlan) -> float:
-    """Cycles until a convolution is done by transformed tiles."""
+    """Return the cycles until a convolution by Winograd's transforms finishes."""
     products, transforms, weights = _terms(plan)
     return products + transforms + weights
 
 
 def price(plan: WinogradPlan) -> Price:
-    """The same by what they are spent on, in cycles of the core that is done last."""
+    """Return the same by terms, in cycles of the core that finishes last."""
     names = "products at all points", "transforms and copies", "weights from memory"
     return Price(cycles(plan), dict(zip(names, _terms(plan), strict=True)))
 
@@ -56,7 +56,7 @@ def _terms(plan: WinogradPlan) -> tuple[float, float, float]:
 
 
 def plain_cycles(windows: Windows, params: CpuParams, cores: int = 1) -> float:
-    """Cycles until a convolution is done as it is written, at its best: register tiles over lines of the picture."""
+    """Return the cycles until a plain convolution finishes, at its best: register tiles over lines of the picture."""
     extents, lanes = windows.contraction.reduction.extents, params.lanes
     high, wide = (extents[v] for v in windows.image.columns)
     vectors = -(-((high - 1) * (wide + WINDOW - 1) + wide) // lanes)
@@ -67,7 +67,7 @@ def plain_cycles(windows: Windows, params: CpuParams, cores: int = 1) -> float:
 
 
 def _spilled(plan: WinogradPlan) -> float:
-    """Cycles that a vector of transformed tiles takes to leave the first-level cache."""
+    """Return the cycles to write a vector of transformed tiles behind the first-level cache; 0 if a block fits."""
     of_block = plan.points * plan.channels * plan.pitch * FLOAT_BYTES
     return plan.points * plan.lanes * FLOAT_BYTES / _SPILL_BYTES if of_block > _NEAR_BYTES else 0.0
 

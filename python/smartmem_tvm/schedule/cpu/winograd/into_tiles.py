@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a picture to transformed tiles.
+"""The transform of a picture into tiles.
 
 For each channel:
 
-    planes[line, j, t] = image[line, t*m + j]            columns t*m + j of neighbouring tiles next to each other
+    planes[line, j, t] = image[line, t*m + j]            column j of adjacent tiles is contiguous
     tiles[a, channel, t] = (B' d B)[a]                   for each row of tiles: vectors of tiles
 """
 
@@ -21,10 +21,10 @@ from .transforms import WINDOW, by_rows
 
 
 class IntoTiles(Part):
-    """Makes the loops over channels."""
+    """The emitter of the loops over channels."""
 
     def channels(self, place: Mapping, first, tiles: ByPoints, start, count, most: int) -> tirx.Stmt:
-        """`count` channels from `start` on, at most `most`, of the lines that the results from line `first` on read."""
+        """Return the loop over `count` (at most `most`) channels from `start` on, for results from line `first` on."""
         plan = self.plan
         lines, columns = plan.rows * plan.result + WINDOW - 1, plan.strips * plan.lanes + 1
         planes = scratch([lines, plan.result, -(-columns // self.lanes) * self.lanes], DTYPE, "planes")
@@ -38,7 +38,7 @@ class IntoTiles(Part):
         return allocate([planes, half], block(self._clear(planes), each))
 
     def _clear(self, planes) -> tirx.Stmt:
-        """Zeros, where nothing is copied to: beyond the last line and column."""
+        """Return the statements that set the planes to zero, also beyond the last line and column."""
         lines, within, width = (int(each) for each in planes.shape)
         zero = tirx.const(0, DTYPE)
 
@@ -91,7 +91,7 @@ class IntoTiles(Part):
         return block(self._fill(channel, tiles), self.scope.loop(plan.rows, row, "row"))
 
     def _fill(self, channel, tiles: ByPoints) -> tirx.Stmt | None:
-        """Zeros in the last vector, if the tiles do not fill it: what is there is multiplied, and not stored."""
+        """Return zeros for the last vector if tiles do not fill it; results of these are not stored."""
         plan = self.plan
         if plan.tiles % self.lanes == 0:
             return None

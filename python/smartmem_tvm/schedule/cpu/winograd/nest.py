@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop nest of a convolution by transformed tiles.
+"""The loop nest of a Winograd convolution.
 
     for (picture, block of rows of tiles):
       for each channel:
@@ -10,8 +10,9 @@
         for each filter:
           out = ...                                          see `out_of_tiles`
 
-One of the loops runs on the threads: the first if it is long enough, else those over channels and filters. Where groups
-of filters are few, threads take points and panels of filters for all products first, and then filters for all results.
+One of the loops is parallel: the first one if it is long enough, else those over channels and filters. If there are few
+groups of filters, all products come first, parallel over points and panels of filters, and then all results, parallel
+over filters.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .plan import WinogradPlan
 
 
 class WinogradNest(Part):
-    """Makes the nest of one convolution.
+    """The emitter of the loop nest of one convolution.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class WinogradNest(Part):
         self.spread = plan.threads if plan.parallel_inside else 1
 
     def kernel(self) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         plan, simplify = self.plan, self.scope.analyzer.simplify
 
         def task(number):
@@ -58,7 +59,7 @@ class WinogradNest(Part):
         return self.scope.loop(plan.pictures * plan.blocks, task, "task", kind)
 
     def _block(self, place: Mapping, first) -> tirx.Stmt:
-        """The results from line `first` on, for all filters."""
+        """Return the statements for the results of a block from line `first` on, for all filters."""
         plan = self.plan
         tiles = ByPoints.of(plan, "tiles", plan.channels)
         into, length = IntoTiles(plan, self.scope), -(-plan.channels // self.spread)
@@ -75,7 +76,7 @@ class WinogradNest(Part):
         return allocate([tiles.buffer], block(made, rest))
 
     def _chunks(self, total: int, length: int, body: Callable) -> tirx.Stmt:
-        """``body(first, count)`` for chunks of at most `length`, on threads if there is nothing else for them."""
+        """Return ``body(first, count)`` for chunks of at most `length`, in parallel if the threads share a block."""
         count = -(-total // length)
 
         def chunk(n):
@@ -86,7 +87,7 @@ class WinogradNest(Part):
         return self.scope.loop(count, chunk, "chunk", PARALLEL if self.spread > 1 and count > 1 else SERIAL)
 
     def _apart(self, place: Mapping, first, tiles: ByPoints) -> tirx.Stmt:
-        """All products on the threads, then all results."""
+        """Return all products in parallel, then all results in parallel."""
         plan, panels = self.plan, index(self.plan.panels)
         sums = ByPoints.of(plan, "sums", plan.panels * plan.tile.height)
 
@@ -102,7 +103,7 @@ class WinogradNest(Part):
         return allocate([sums.buffer], block(products, self.scope.loop(plan.filters, result, "filter", PARALLEL)))
 
     def _panels(self, place: Mapping, first, tiles: ByPoints, start, count) -> tirx.Stmt:
-        """The results of `count` panels of filters from `start` on."""
+        """Return the products and results of `count` panels of filters from `start` on."""
         plan, height = self.plan, self.plan.tile.height
         sums, back = ByPoints.of(plan, "sums", plan.together * height), OutOfTiles(plan, self.scope)
 
@@ -120,7 +121,7 @@ class WinogradNest(Part):
         return allocate([sums.buffer, *back.buffers], block(products, results))
 
     def _filters(self, start, count):
-        """Filters of a chunk of panels; the last panel may have fewer."""
+        """Return the number of filters of a chunk of panels; the last panel may have fewer."""
         plan, height = self.plan, self.plan.tile.height
         if isinstance(count, int) and plan.panels * height == plan.filters:
             return count * height
@@ -129,7 +130,10 @@ class WinogradNest(Part):
         return tirx.min(index(plan.together * height), index(plan.filters) - start * index(height))
 
     def _panel(self, place: Mapping, a, panels: tuple, tiles: ByPoints, sums: ByPoints) -> tirx.Stmt:
-        """The products of a panel of filters at one point; `panels` are the first, its place in `sums`, how many."""
+        """Return the products of a panel of filters at one point.
+
+        `panels` is the first panel of the chunk, the number of this one in the chunk, and the number of all.
+        """
         plan, width, (start, local, count) = self.plan, self.plan.tile.width, panels
         group = index(0)
         for var in plan.windows.groups:
@@ -145,16 +149,16 @@ class WinogradNest(Part):
         return block(main, strip(index(whole), index(whole * width), rest) if rest else None)
 
     def coming(self, first: tuple, local, count, tiles: int) -> NextPanel:
-        """The panel of windows after the one at hand.
+        """Return the panel of windows after the current one, to prefetch.
 
         Parameters
         ----------
         first : tuple
-            Group, point and number of the first panel of those that are summed up together.
+            Group and point, and number of the first panel of a chunk.
         local, count : int or PrimExpr
-            Which of those is at hand, and how many they are.
+            Number of the current panel in the chunk, and number of panels in the chunk.
         tiles : int
-            Register tiles that share the work of asking for it.
+            Number of register tiles that share the prefetches.
         """
         plan, simplify, (group, a, start) = self.plan, self.scope.analyzer.simplify, first
         after, count = local + index(1), index(count) if isinstance(count, int) else count
@@ -168,11 +172,14 @@ class WinogradNest(Part):
         )
 
     def steps(self, add: Callable, ask: Ask) -> tirx.Stmt:
-        """``add(channel)`` for all channels."""
+        """Return ``add(channel)`` for all channels."""
         return in_pieces(self.scope, self.plan.channels, UNROLLED, add, ask)
 
     def _tile(self, windows: tuple, local, at, width: int, scratches: tuple, ask: Ask) -> tirx.Stmt:
-        """`width` places from `at` on, of a panel of filters; `scratches` are the tiles, and the sums."""
+        """Return a register tile of a panel's filters and `width` tiles from `at` on.
+
+        `scratches` are the transformed tiles and the sums.
+        """
         a, height, (tiles, sums) = windows[1], self.plan.tile.height, scratches
         acc = Accumulators(self.scope, height, width, self.lanes, DTYPE)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the products of transformed tiles to results.
+"""The transform of products back to results.
 
 For each filter:
 
@@ -22,12 +22,12 @@ from .transforms import by_columns
 
 
 class OutOfTiles(Part):
-    """Makes the loops for a filter.
+    """The emitter of the loops for a filter.
 
     Attributes
     ----------
     buffers : tuple of buffer
-        Scratch that is to be allocated around the loops.
+        Scratch buffers to allocate around the loops.
     """
 
     def __init__(self, plan: WinogradPlan, scope: Scope):
@@ -38,12 +38,12 @@ class OutOfTiles(Part):
         self.buffers = (self._half, self._result, self._lines)
 
     def filter(self, place: Mapping, first, filter_, row, sums: ByPoints) -> tirx.Stmt:
-        """The results of a filter from line `first` on, from `row` of its sums."""
+        """Return the results of a filter from line `first` on; its sums are row `row` of `sums`."""
         rows = self.scope.loop(self.plan.rows, lambda r: self._tiles(row, r, sums), "row")
         return block(rows, self._finish(place, first, filter_))
 
     def _tiles(self, row, r, sums: ByPoints) -> tirx.Stmt:
-        """A row of tiles."""
+        """Return the transform of row `r` of tiles into lines."""
         m, plan = self.plan.result, self.plan
 
         def strip(s):

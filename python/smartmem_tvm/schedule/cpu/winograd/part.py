@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the nest of a convolution by transformed tiles have in common."""
+"""The common base of the parts of a Winograd convolution's loop nest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPE = "float32"
 
 @dataclass(frozen=True, eq=False)
 class ByPoints:
-    """Scratch for rows of the tiles of a block, for each point; `length` elements from one point to the next."""
+    """Scratch memory (points, rows, tiles of a block), with strides of `length` and `pitch` elements."""
 
     buffer: object
     length: int
@@ -26,29 +26,29 @@ class ByPoints:
 
     @classmethod
     def of(cls, plan: WinogradPlan, name: str, rows: int, pitch: int | None = None) -> ByPoints:
-        """Scratch for so many rows, by default of all that is computed of the tiles of a block.
+        """Return scratch memory for `rows` rows, by default as long as the plan's rows of tiles.
 
-        There is a vector more from point to point: at powers of two all points would share a few places of the cache.
-        TVM takes gaps between dimensions away, so that there is one dimension.
+        Each point has one vector more than it needs: at a stride that is a power of two, all points would share a few
+        sets of the cache. TVM removes gaps between dimensions, so the buffer has one dimension only.
         """
         pitch = pitch or plan.pitch
         length = rows * pitch + plan.params.lanes
         return cls(scratch([plan.points * length], DTYPE, name), length, pitch)
 
     def at(self, point, row, tile):
-        """Where a number is."""
+        """Return the position of an element."""
         return point * index(self.length) + row * index(self.pitch) + tile
 
     def __getitem__(self, place):
         return self.buffer[self.at(*place)]
 
     def store(self, value, point, row, tile) -> tirx.Stmt:
-        """Store a number."""
+        """Return the store of an element."""
         return store(self.buffer, value, self.at(point, row, tile))
 
 
 class Part:
-    """A part of the nest.
+    """A part of the loop nest.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ class Part:
         self.contraction, self.image = plan.windows.contraction, plan.windows.image
         self.reduction, self.extents = self.contraction.reduction, self.contraction.reduction.extents
         matrices = transforms(plan.result)
-        # As they are multiplied by: opposite numbers are to be opposite after they were rounded, too.
+        # Rounded to float32 as in the kernel: opposite numbers have to stay opposite when they are rounded.
         self.into, self.back = (np.float64(np.float32(each)) for each in (matrices.data, matrices.result))
 
     def vectors(self, width: int, lanes: int, body: Callable) -> tirx.Stmt:
-        """Vectors of `lanes`, simplified."""
+        """Return `body` for `width` elements in vectors of `lanes`, simplified."""
         return self.scope.vectors(width, lanes, body)
 
     def lines(self, most: int, total: int, first, body: Callable) -> tirx.Stmt:
-        """`body` for at most `most` lines from `first` on, of `total`."""
+        """Return `body` for at most `most` lines from `first` on, of `total`."""
         plan = self.plan
         reach = (plan.blocks - 1) * plan.rows * plan.result + most
         if reach <= total:
@@ -87,7 +87,7 @@ class Part:
         put: Callable,
         lanes: int | None = None,
     ) -> tirx.Stmt:
-        """``matrix @ x @ matrix'`` of vectors of tiles: the columns of x first, then the rows of what they yield.
+        """Return ``matrix @ x @ matrix'`` for vectors of tiles: first of the columns of x, then of the resulting rows.
 
         Parameters
         ----------
@@ -96,11 +96,11 @@ class Part:
         element : callable
             ``(row, column, tile) -> value`` of x.
         half : buffer
-            For what is done in one direction.
+            Scratch memory for the result of the first product.
         put : callable
             ``(row, column, tile, value) -> statement``.
         lanes : int, optional
-            Of a vector; by default those of the plan.
+            Lanes of a vector; by default those of the plan.
         """
         rows, size = matrix.shape
         lanes = lanes or self.plan.lanes
@@ -114,5 +114,5 @@ class Part:
         def each(body: Callable, first: range, second: range) -> list:
             return [self.vectors(lanes, lanes, lambda t, p=p, q=q: body(p, q, t)) for p in first for q in second]
 
-        # What statements share, LLVM computes once.
+        # Statements repeat subexpressions, which LLVM computes once.
         return block(*each(column, range(rows), range(size)), *each(row, range(rows), range(rows)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide how a convolution is done by transformed tiles: results of a tile, block of tiles, register tile, threads."""
+"""The plan of a Winograd convolution: results of a tile, block of tiles, register tile, threads."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .shape import Windows
 from .transforms import WINDOW
 
 FLOAT_BYTES = 4
-AT_ONCE = 16  # products in a cycle
-BLOCK_BYTES = 512 * 1024  # of transformed tiles: half of a second-level cache
-SUMS_BYTES = 256 * 1024  # of the products of a group of filters
-FAR_BYTES = 16  # a cycle, from the third-level cache
+AT_ONCE = 16  # multiplications per cycle
+BLOCK_BYTES = 512 * 1024  # bytes of transformed tiles: half of a second-level cache
+SUMS_BYTES = 256 * 1024  # bytes of the products of a group of filters
+FAR_BYTES = 16  # bytes per cycle from the third-level cache
 WAKE = 1_000  # cycles for each thread that is woken
-_MOST_VECTORS = 6  # side by side in a register tile
+_MOST_VECTORS = 6  # vectors in a row of a register tile
 
 
 def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
-    """Cycles for what blocks read from the third-level cache: bytes of all weights, of a block's tiles and sums.
+    """Return the cycles of reads from the third-level cache, by the bytes of all weights, a block's tiles and sums.
 
-    That weights are read for the first time is not counted.
+    The first read of the weights is not counted.
     """
     chunks = -(-sums // SUMS_BYTES)
     again = tiles * (1 + chunks) if tiles > BLOCK_BYTES else 0
@@ -34,27 +34,27 @@ def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
 
 @dataclass(frozen=True)
 class Division:
-    """How a convolution by transformed tiles is divided into blocks, and among threads.
+    """The division of a Winograd convolution into blocks, and among threads.
 
     Attributes
     ----------
     rows : int
         Rows of tiles in a block.
     outside : bool
-        Threads take blocks; else the blocks are done one after the other, by all threads.
+        Blocks are divided among the threads; else all threads work on one block after the other.
     cycles : float
-        Estimated cycles until the last thread is done with its products.
+        Estimated cycles until the last thread finishes its products.
     share : float
-        Of all that is transformed, what the busiest thread does.
+        The busiest thread's share of all transforms, from 0 to 1.
     parts : int
-        Parts of the rows of a block, whose products are a task each.
+        Number of parts of a block's rows; the products of a part are a task.
     tile : Tile or None
-        The register tile, where it is chosen together with the parts.
+        The register tile, if it is chosen together with the parts.
     together : int or None
-        Panels of a task, where they are chosen together with the parts.
+        Panels of a task, if they are chosen together with the parts.
     apart : bool
-        The products of all filters come before all results, and a task is a panel at a point, then a filter; else a
-        task has products and results of some panels.
+        All products come first, with a panel at a point as a task, and then all results, with a filter as a task;
+        else a task has the products and results of some panels.
     """
 
     rows: int
@@ -69,13 +69,13 @@ class Division:
 
 @dataclass(frozen=True, eq=False)
 class WinogradPlan:
-    """How a convolution is run.
+    """The plan of a Winograd convolution.
 
     Attributes
     ----------
     windows : Windows
     result : int
-        Lines, and columns, of the results of a tile.
+        Lines, and columns, of the results of a tile: m of F(m x m, 3 x 3).
     params : CpuParams
     """
 
@@ -84,56 +84,56 @@ class WinogradPlan:
     params: CpuParams
 
     copies: ClassVar[bool] = True
-    """Whether pixels are taken apart before they are transformed, and put together after it."""
+    """Whether pixels are copied into planes before the transform, and back into lines after it."""
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
-        """Lines, and columns, of a tile."""
+        """Number of lines, and of columns, of a tile."""
         return self.result + WINDOW - 1
 
     @property
     def points(self) -> int:
-        """Elements of a tile, each of which is a product of matrices."""
+        """Number of elements of a tile, each of which is a GEMM of its own."""
         return self.size**2
 
     @cached_property
     def sizes(self) -> tuple[int, int]:
-        """Lines and columns of the result."""
+        """Number of lines and of columns of the result."""
         extents = self.windows.contraction.reduction.extents
         return tuple(extents[v] for v in self.windows.image.columns)
 
     @cached_property
     def filters(self) -> int:
-        """Channels of the result, in a group."""
+        """Number of channels of the result, in a group."""
         return self.windows.extent(self.windows.contraction.rows)
 
     @cached_property
     def channels(self) -> int:
-        """Channels of the image, in a group."""
+        """Number of channels of the image, in a group."""
         return self.windows.extent(self.windows.channels)
 
     @cached_property
     def pictures(self) -> int:
-        """Images times groups."""
+        """Number of images times groups."""
         return self.windows.extent(self.windows.outer)
 
     @property
     def down(self) -> int:
-        """Rows of tiles."""
+        """Number of rows of tiles."""
         return -(-self.sizes[0] // self.result)
 
     @property
     def across(self) -> int:
-        """Tiles in a row."""
+        """Number of tiles in a row."""
         return -(-self.sizes[1] // self.result)
 
     # -- blocks --------------------------------------------------------------------------------------------------
 
     @cached_property
     def division(self) -> Division:
-        """Blocks, and threads: few rows in a block read the weights again and again, many leave the cache."""
+        """The fastest division; small blocks read the weights more often, and large ones do not fit in the cache."""
         return min(self._divisions(), key=lambda each: (each.cycles, -each.rows))
 
     def _divisions(self) -> Iterator[Division]:
@@ -145,7 +145,7 @@ class WinogradPlan:
             yield from self._inside()
 
     def _inside(self) -> Iterator[Division]:
-        """Blocks one after the other; of each the channels, then the filters, are spread over the threads."""
+        """Yield divisions with one block after the other, whose channels, then filters, the threads share."""
         for rows in range(1, self.down + 1):
             panels, together = self._panels(rows), self._together(rows, inside=True)
             chunks = -(-panels // together)
@@ -157,24 +157,27 @@ class WinogradPlan:
             yield Division(rows, False, cycles, self._share(min(self.channels, self.filters)), apart=True)
 
     def _share(self, tasks: int) -> float:
-        """Of so many tasks, what the busiest thread does."""
+        """Return the busiest thread's share of `tasks` equal tasks, from 0 to 1."""
         return -(-tasks // self.threads) / tasks
 
     def _sums_bytes(self, rows: int, panels: int) -> int:
-        """Bytes of the products of so many panels, with a block of so many rows of tiles."""
+        """Return the bytes of the products of `panels` panels with a block of `rows` rows of tiles."""
         return self.points * panels * self.tile_for(self._vectors(rows)).height * self._pitch(rows) * FLOAT_BYTES
 
     def _tasks(self, rows: int) -> int:
-        """Blocks of so many rows of tiles, of all pictures."""
+        """Return the number of blocks of `rows` rows of tiles, of all pictures."""
         return self.pictures * -(-self.down // rows)
 
     @property
     def rows(self) -> int:
-        """Rows of tiles in a block."""
+        """Number of rows of tiles in a block."""
         return self.division.rows
 
     def block_cycles(self, rows: int) -> float:
-        """Estimated cycles for the products of all blocks of a picture, of so many rows of tiles."""
+        """Return the estimated cycles of the products of all blocks of a picture, with `rows` rows of tiles each.
+
+        Their multiplications are counted in vectors, each of which takes lanes / `AT_ONCE` cycles.
+        """
         blocks, vectors = -(-self.down // rows), self._vectors(rows)
         tile = self.tile_for(vectors)
         depth, panels = self.points * self.channels, self._panels(rows)
@@ -188,22 +191,22 @@ class WinogradPlan:
 
     @property
     def blocks(self) -> int:
-        """Blocks of a picture, the last of which may have rows that are not there."""
+        """Number of blocks of a picture; the last one may have surplus rows."""
         return -(-self.down // self.rows)
 
     @property
     def tiles(self) -> int:
-        """Tiles of a block."""
+        """Number of tiles of a block."""
         return self.rows * self.across
 
     @property
     def vectors(self) -> int:
-        """Vectors that the tiles of a block make up."""
+        """Number of vectors of a block's tiles."""
         return self._vectors(self.rows)
 
     @cached_property
     def lanes(self) -> int:
-        """Tiles that are transformed together: a vector, or a shorter one if the row of tiles is."""
+        """Tiles that are transformed together: a vector, or a shorter one for a short row of tiles."""
         lanes = self.params.lanes
         while lanes > 4 and lanes // 2 >= self.across:
             lanes //= 2
@@ -211,12 +214,12 @@ class WinogradPlan:
 
     @property
     def strips(self) -> int:
-        """Vectors of `lanes` in a row of tiles; the last one may go on into the next row."""
+        """Number of vectors of `lanes` in a row of tiles; the last one may extend into the next row."""
         return -(-self.across // self.lanes)
 
     @cached_property
     def pitch(self) -> int:
-        """Elements from channel to channel of what is computed of the tiles of a block: whole vectors."""
+        """Elements from channel to channel of a block's transformed tiles: whole vectors."""
         return self._pitch(self.rows)
 
     def _pitch(self, rows: int) -> int:
@@ -227,12 +230,12 @@ class WinogradPlan:
 
     @property
     def tile(self) -> Tile:
-        """The register tile: filters, and places in a block."""
+        """The register tile, in filters and tiles of a block."""
         return self.tile_for(self.vectors)
 
     @cached_property
     def tile_for(self) -> Callable[[int], Tile]:
-        """The register tile for blocks of so many vectors; it is searched once."""
+        """A cached function: number of vectors of a block -> the register tile."""
         return cache(self._tile_for)
 
     def _tile_for(self, vectors: int) -> Tile:
@@ -250,23 +253,26 @@ class WinogradPlan:
         return min(candidates, key=lambda tile: (self._over(tile, vectors, time), -tile.height * tile.width))
 
     def step_cycles(self, tile: Tile, vectors: int) -> float:
-        """Estimated cycles of one step along the depth, for all filters and `vectors` of places."""
+        """Return the estimated time of one step along the depth, for all filters and `vectors` vectors of tiles.
+
+        It is counted in vectors that are multiplied in one.
+        """
         return self._over(tile, vectors, _step)
 
     def _over(self, tile: Tile, vectors: int, step: Callable[[int, int], float]) -> float:
-        """The sum of `step` over the register tiles, by their heights and vectors."""
+        """Return the sum of ``step(height, vectors)`` over the register tiles."""
         wide = tile.width // self.params.lanes
         parts = ((wide, vectors // wide), (vectors % wide, 1))
         return -(-self.filters // tile.height) * sum(count * step(tile.height, n) for n, count in parts if n)
 
     @property
     def panel(self) -> int:
-        """Filters of a panel."""
+        """Number of filters of a panel."""
         return self.tile.height
 
     @property
     def panels(self) -> int:
-        """Groups of `panel` filters; the last one is filled up with zeros."""
+        """Number of panels; the last one is padded with zeros."""
         return -(-self.filters // self.panel)
 
     def _panels(self, rows: int) -> int:
@@ -274,7 +280,7 @@ class WinogradPlan:
 
     @cached_property
     def together(self) -> int:
-        """Panels whose products are transformed back together."""
+        """Number of panels whose products are transformed back together."""
         return self._together(self.rows, self.parallel_inside)
 
     def _together(self, rows: int, inside: bool) -> int:
@@ -288,23 +294,23 @@ class WinogradPlan:
 
     @property
     def parallel(self) -> bool:
-        """Whether the work is worth waking the threads."""
+        """Whether the work is large enough to wake the threads."""
         work = self.windows.contraction.reduction.work
         return self.params.cores > 1 and work >= self.params.serial_below
 
     @property
     def threads(self) -> int:
-        """Threads that have work."""
+        """Number of threads that have work."""
         return self.params.cores if self.parallel else 1
 
     @property
     def parallel_outside(self) -> bool:
-        """Whether the threads take pictures and blocks."""
+        """Whether pictures and blocks are divided among the threads."""
         return self.parallel and self.division.outside
 
     @property
     def parallel_inside(self) -> bool:
-        """Whether what is to be done in a block is spread over the threads."""
+        """Whether the work of each block is divided among the threads."""
         return self.parallel and not self.division.outside
 
 
@@ -313,5 +319,5 @@ def _heights(filters: int) -> list[int]:
 
 
 def _step(height: int, vectors: int) -> float:
-    """Cycles, in vectors that are multiplied in one: products, loads, and the wait for the previous step."""
+    """Return the time of a step, in vectors that are multiplied in one: products, loads, and the latency of a sum."""
     return max(height * vectors, 0.5 * height + vectors, 4.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule for convolutions by transformed tiles; it finds out what it needs of the weights."""
+"""The rule for Winograd convolutions, which also decides the form of the weights that its schedule reads."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Winograd(CpuRule):
     Parameters
     ----------
     constants : collection of buffer
-        Parameters of the kernel whose values are known.
+        Parameters of the kernel whose values are known at compile time.
     choose : callable
-        ``(windows, params) -> plan``, or None where the convolution is better done as it is written.
+        ``(windows, params) -> plan``, or None if the plain convolution is better.
 
     Attributes
     ----------
     taken : WinogradPlan or None
-        Of the convolution that was found.
+        The plan of the convolution that was found.
     reason : str
-        Why the convolution that was found is left as it is.
+        Why the kernel is left as it is.
     weights : buffer or None
-        What the schedule reads in the place of ``taken.windows.weights``.
+        The transformed weights, which the schedule reads instead of ``taken.windows.weights``.
     """
 
     def __init__(self, constants: Collection, choose: Callable[[Windows, CpuParams], WinogradPlan | None], params=None):
@@ -49,7 +49,7 @@ class Winograd(CpuRule):
         self.weights = None
 
     def plan(self, kernel: Kernel, params: CpuParams) -> WinogradPlan | None:
-        """How the convolution is run, or None if the kernel is no such convolution or is left as it is."""
+        """Return the plan of the convolution, or None if the kernel is no such convolution or is left as it is."""
         windows = windows_in(kernel)
         if self.taken is not None or windows is None:
             return None
@@ -67,7 +67,7 @@ class Winograd(CpuRule):
         self.reason = reason
 
     def emit(self, plan: WinogradPlan) -> tirx.Stmt:
-        """The whole nest."""
+        """Return the loop nest."""
         self.taken, division = plan, plan.division
         rows = {"result": plan.result, "block_rows": division.rows, "row_parts": division.parts}
         noted("winograd", **rows, blocks_in_parallel=division.outside, products_first=division.apart)
@@ -82,7 +82,7 @@ def _shape(plan: WinogradPlan) -> tuple[int, ...]:
 
 
 def transformed(plan: WinogradPlan, array: np.ndarray) -> np.ndarray:
-    """The values of weights as the schedule reads them: (groups, points, panels, channels, filters of a panel)."""
+    """Return transformed weights as the schedule reads them: (groups, points, panels, channels, filters of a panel)."""
     _, points, panels, channels, height = shape = _shape(plan)
     result, found = np.zeros(shape, "float32"), transforms(plan.result)
     for group, windows in enumerate(plan.windows.windows_of(array)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See a convolution that Winograd's transforms apply to in a kernel: 3 x 3 windows, neither strided nor dilated."""
+"""Recognition of convolutions for Winograd's transforms: 3 x 3 windows, neither strided nor dilated."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Windows:
     ----------
     contraction : Contraction
     image : Image
-        What the windows slide over.
+        The image that the windows slide over.
     window : tuple of two Var
-        Lines and columns of the window.
+        Iterators over the lines and columns of the window.
     channels : tuple of Var
-        What is summed over besides.
+        The other reduction iterators.
     groups : tuple of Var
         Iterators that image and weights share.
     innermost : bool
-        Channels lie innermost, in the image and in the result; there are no groups then, and what lies innermost is the
-        last of `channels`.
+        Channels are innermost, in the image and in the result. There are no groups then, and the innermost iterator is
+        the last of `channels`.
     """
 
     contraction: Contraction
@@ -46,7 +46,7 @@ class Windows:
 
     @property
     def weights(self):
-        """The buffer with the weights."""
+        """The buffer of the weights."""
         return self.contraction.left.source
 
     @property
@@ -55,15 +55,15 @@ class Windows:
         return (*self.contraction.batch, *self.contraction.columns[:-2])
 
     def makes_vectors(self, lanes: int) -> bool:
-        """Whether each vector of innermost channels is of one place: those of a volume are of several pictures."""
+        """Whether no vector of innermost channels spans several pictures, as it may in a volume."""
         return len(self.channels) == 1 or self.extent(self.channels[-1:]) % lanes == 0
 
     def extent(self, vars_) -> int:
-        """Product of the extents of iterators."""
+        """Return the product of the extents of iterators."""
         return self.contraction.extent(vars_)
 
     def windows_of(self, array: np.ndarray) -> np.ndarray:
-        """The weights' values as (groups, filters, channels, 3, 3)."""
+        """Return the weights' values as (groups, filters, channels, 3, 3)."""
         walk, load, extents = Walk(self._extents), self.contraction.left, self._extents
         vars_ = (*self.groups, *self.contraction.rows, *self.channels, *self.window)
         flat = np.ascontiguousarray(array).reshape(-1)
@@ -79,7 +79,7 @@ class Windows:
 
 
 def windows_in(kernel: Kernel) -> Windows | None:
-    """The convolution that a prepared kernel is, or None if it is no such one."""
+    """Return the convolution in a prepared kernel, or None if it has none that Winograd's transforms apply to."""
     reduction = reduction_of(kernel)
     contraction = contraction_of(reduction) if reduction is not None else None
     if contraction is None or not contraction.rows:
@@ -102,7 +102,7 @@ def windows_in(kernel: Kernel) -> Windows | None:
 
 
 def _has_channels_innermost(contraction: Contraction) -> bool:
-    """Whether the left operand is an image whose innermost dimension is summed up, over which no window slides."""
+    """Whether the left operand is an image whose innermost dimension is the channels, which are summed up."""
     image = contraction.left
     if not isinstance(image, ir.TensorLoad) or len(image.indices) < 3 or image.indices[-1] not in contraction.depth:
         return False
@@ -110,7 +110,7 @@ def _has_channels_innermost(contraction: Contraction) -> bool:
 
 
 def _as_planes(contraction: Contraction) -> Contraction:
-    """The contraction with the innermost dimension of its right operand before lines and columns."""
+    """Return the contraction with the innermost dimension of its right operand moved in front of lines and columns."""
     load = contraction.right
     *lead, line, column, channel = range(len(load.indices))
     order = (*lead, channel, line, column)
@@ -119,7 +119,7 @@ def _as_planes(contraction: Contraction) -> Contraction:
 
 
 def _window(image: Image, extents) -> tuple | None:
-    """The iterators over lines and columns of a window of neighbours."""
+    """Return the iterators over the lines and columns of a 3 x 3 window that is not dilated, else None."""
     if len(image.window) != 2 or any(extents[v] != WINDOW for v in image.window):
         return None
     walk = Walk(extents)
@@ -129,7 +129,7 @@ def _window(image: Image, extents) -> tuple | None:
 
 
 def _is_whole(contraction: Contraction, kernel: Kernel) -> bool:
-    """Whether the weights are an input in float32 that is read there only, as a whole, each element once."""
+    """Whether all types are float32, and the weights are read only here, as a whole, each element once."""
     load, extents = contraction.left, contraction.reduction.extents
     readers = [each for stage in kernel.stages for each in stage.loads if each.source.same_as(load.source)]
     types = {

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Winograd's transforms F(m x m, 3 x 3): m x m results of a 3 x 3 window from (m + 2)^2 products in place of 9 m^2.
+"""Winograd's transforms F(m x m, 3 x 3): m x m results of a 3 x 3 window from (m + 2)^2 products instead of 9 m^2.
 
     Y = A' [ (G g G') * (B' d B) ] A          g: window   d: tile of m + 2 lines and columns   Y: m x m results
 
 A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural Networks, 2015, section 4. The matrices are those of Toom
-and Cook: polynomials evaluated at m + 1 points and at infinity. How much an error grows is up to the points; pairs of
-opposite ones share their sums.
+and Cook: polynomials evaluated at m + 1 points and at infinity. The points decide how much an error grows; pairs of
+opposite points share their sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WINDOW = 3
 # together (measured on random numbers: 2.5e-6 and 9.4e-6 of the largest result with 256 channels).
 _POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}
 RESULTS = tuple(_POINTS)
-_SAMPLES = 16  # tiles, and filters at most, that an error is measured on
+_SAMPLES = 16  # number of tiles, and largest number of filters, that `error_of` draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +40,14 @@ class Transforms:
     result: np.ndarray
 
     def of_windows(self, windows: np.ndarray) -> np.ndarray:
-        """``G g G'`` of windows (filters, channels, 3, 3), as ((m + 2)^2, filters, channels), in float64."""
+        """Return ``G g G'`` of windows (filters, channels, 3, 3), as ((m + 2)^2, filters, channels), in float64."""
         flat = windows.reshape(-1, WINDOW**2).astype("float64")
         return (np.kron(self.window, self.window) @ flat.T).reshape(-1, *windows.shape[:2])
 
 
 @cache
 def transforms(m: int) -> Transforms:
-    """The matrices for m x m results; see `RESULTS` for what m may be."""
+    """Return the matrices for m x m results; `RESULTS` are the values of m."""
     points, size = _POINTS[m], m + WINDOW - 1
     data, window, result = np.zeros((size, size)), np.zeros((size, WINDOW)), np.zeros((m, size))
     for row, point in enumerate(points):
@@ -60,7 +60,7 @@ def transforms(m: int) -> Transforms:
 
 
 def error_of(m: int, windows: np.ndarray) -> float:
-    """The largest error of float32 arithmetic on random tiles, as a share of the largest result.
+    """Return the largest error of float32 arithmetic on random tiles, as a fraction of the largest result.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _products(found: Transforms, windows: np.ndarray, tiles: np.ndarray, dtype: 
 
 
 def by_rows(matrix: np.ndarray, values: Sequence) -> list:
-    """``matrix @ values`` as expressions, where two rows that differ in signs only share their sums."""
+    """Return ``matrix @ values`` as expressions; two rows that differ only in signs share their sums."""
     done: dict[int, object] = {}
     for row, weights in enumerate(matrix):
         if row in done:
@@ -105,7 +105,7 @@ def by_rows(matrix: np.ndarray, values: Sequence) -> list:
 
 
 def by_columns(matrix: np.ndarray, values: Sequence) -> list:
-    """``matrix @ values`` as expressions, where two columns that differ in signs only share sum and difference."""
+    """Return ``matrix @ values`` as expressions; two columns that differ only in signs share sum and difference."""
     matrix, values = matrix.copy(), list(values)
     for column in range(matrix.shape[1]):
         pairs = range(column + 1, matrix.shape[1])
@@ -124,7 +124,7 @@ def _alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _sum(weights: np.ndarray, values: Sequence):
-    """The sum of weighted values; those that are not multiplied come first."""
+    """Return the sum of weighted values; those of weight 1 and -1, which need no multiplication, come first."""
     total = None
     terms = [(weight, value) for weight, value in zip(weights, values) if weight]
     for weight, value in sorted(terms, key=lambda term: (term[0] != 1, term[0] != -1)):
