@@ -13,7 +13,10 @@ CALLS |= {"torch.load", "torch.export.load"}  # pickle, and expressions that are
 UNSAFE = {"shell": True, "allow_pickle": True}
 ALLOWED = {
     # Between a process and one that it has started itself.
-    **{key: {"pickle"} for key in ("executor/workers.py", "bench/peers/mnn.py", "bench/peers/mnn_worker.py")},
+    **{
+        key: {"pickle"}
+        for key in ("executor/workers.py", "tools/bench/peers/mnn.py", "tools/bench/peers/mnn_worker.py")
+    },
     "frontend/forked.py": {"pickle"},
     # A program that the user trusts, as docs/frontend.md says.
     "frontend/torch_file.py": {"torch.export.load"},
@@ -22,8 +25,8 @@ ALLOWED = {
     "module_file.py": {"tvm.ir.load_json"},
     # What this process, or TVM, has written itself: attributes of modules, the description of types.
     **{key: {"json.loads"} for key in ("report.py", "ir/graph.py", "cli/export_graph.py", "module_check.py")},
-    "deploy/memory_plan.py": {"json.loads"},
-    **{key: {"json.loads"} for key in ("tune/record_lines.py", "tune/parameters.py", "bench/systems.py")},
+    **{key: {"json.loads"} for key in ("deploy/memory_plan.py", "schedule/core/plans.py")},
+    **{key: {"json.loads"} for key in ("tune/record_lines.py", "tune/parameters.py", "tools/bench/systems.py")},
 }
 
 

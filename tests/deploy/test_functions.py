@@ -39,7 +39,8 @@ def test_two_functions_with_parameters_for_inputs(target, length):
 def test_two_functions_share_their_weights(target):
     mod, weight, bias = linear({"prefill": (1, 5, SIZE), "decode": (1, 5, SIZE)})
     compiled = smartmem_tvm.compile(with_weights(mod, weight, bias), target)
-    (held,) = compiled.weights
+    # On OpenCL small constants are weights too.
+    (held,) = (each for each in compiled.weights if each.tensor.numpy().size >= SIZE * SIZE)
     assert SIZE * SIZE <= held.tensor.numpy().size < 2 * SIZE * SIZE, "in panels of a tile's width"
     (x,) = random((1, 5, SIZE), seed=1)
     expected = x @ weight.T + bias

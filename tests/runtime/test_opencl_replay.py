@@ -32,13 +32,18 @@ def network():
     return module(build, (12, 16))
 
 
+def compiled_for(target: str, graph: bool = True):
+    """The network in kernels of their own, which `merge-chains` would make one launch of."""
+    return compile(network(), parse_target(target), Options(cuda_graph=graph, merge_chains=False))
+
+
 def inputs(times: int):
     return [np.random.default_rng(seed).standard_normal((12, 16)).astype("float32") for seed in range(times)]
 
 
 def differences(target: str, graph: bool):
     """From the CPU's results, of inferences on inputs that differ; the last two on another machine's weights."""
-    compiled, exact = compile(network(), parse_target(target), Options(cuda_graph=graph)), compile(network())
+    compiled, exact = compiled_for(target, graph), compile(network())
     found = [float(np.abs(compiled.run(x)[0] - exact.run(x)[0]).max()) for x in inputs(5)]
     machine = compiled.machine()
     for x in inputs(2):
@@ -94,7 +99,7 @@ def test_recordable_queues(shim):
 
 def with_other_weights():
     """Differences from the CPU where the weights are twice as large from the fourth call on."""
-    compiled, exact = compile(network(), "opencl"), compile(network())
+    compiled, exact = compiled_for("opencl"), compile(network())
     machine, found = compiled.machine(), []
     given = machine.tensors(inputs(1))
     changed = [load().runtime.tensor(2 * each.numpy(), each.device) for each in given[1:]]
@@ -181,7 +186,7 @@ def test_tensors_of_all_types_that_share_an_argument(seed):
 
 def counts(target: str):
     """What one inference calls, when all is noted; launches, memory objects alive."""
-    compiled = compile(network(), parse_target(target))
+    compiled = compiled_for(target)
     machine = compiled.machine()
     given = machine.tensors(inputs(1))
     for _ in range(4):
@@ -208,7 +213,7 @@ def kernel_objects(target: str):
     """How many there are after four inferences, more than before: without a recording and with one."""
     counts, kept = [live()["kernel"]], []
     for graph in (False, True):
-        kept.append(compile(network(), parse_target(target), Options(cuda_graph=graph)).machine())
+        kept.append(compiled_for(target, graph).machine())
         given = kept[-1].tensors(inputs(1))
         for _ in range(4):
             kept[-1]["main"](*given)
