@@ -210,14 +210,14 @@ class _Kernel:
         return tirx.SeqStmt([tirx.Bind(whole, value), *map(tirx.Evaluate, stored)])
 
     def _place(self, buffer: tirx.Var, index: ir.Expr) -> tuple[str, ir.Expr, ir.Expr]:
-        """What says to vload_half and vstore_half where: a suffix, an offset in vectors, the address to count from."""
+        """Return the place for vload_half and vstore_half: a suffix, an offset in vectors, the base address."""
         lanes = tvm_ffi.dtype(str(buffer.dtype)).lanes
         if isinstance(index, tirx.Ramp):
             suffix, offset, first = str(index.lanes), 0, index.base * lanes
         else:
             suffix, offset, first = str(lanes) if lanes > 1 else "", index, 0
         word = tirx.BufferLoad(self.words[buffer], [first])
-        # Called an integer, because the generator would turn the address space of a handle into the private one.
+        # Typed as an integer, because TVM's code generator would put a handle into the private address space.
         pointer = f"({_SPACES[buffer.scope()]} half*)"
         return suffix, offset, tirx.call_pure_extern("uint64", pointer, tirx.address_of(word))
 
