@@ -88,7 +88,7 @@ _GROWING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.LShift, tirx.
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixNarrowIntegers")
 class FixNarrowIntegers:
-    """Work-around: truncate results of 8 and 16 bits to their type.
+    """Work-around: cut results of 8 and 16 bits off to their type.
 
     Before::
 
@@ -150,7 +150,7 @@ class FixHalfRemainders:
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixByteBroadcasts")
 class FixByteBroadcasts:
-    """Work-around: the broadcast of a byte to four lanes, where the byte is no constant, for CUDA.
+    """Work-around: four times the same byte, known at run time only, for CUDA.
 
     Before::
 
@@ -178,7 +178,7 @@ class FixByteBroadcasts:
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixFallingTexels")
 class FixFallingTexels:
-    """Work-around: no texel is read at a coordinate of the form constant minus variable.
+    """Work-around: no texel is read at a constant minus something, as it stands.
 
     Before::
 

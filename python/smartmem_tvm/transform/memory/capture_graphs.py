@@ -40,11 +40,11 @@ class CaptureGraphs:
 
         first(x, a); run_or_capture(main_cuda_graph_capture, (a, w, b)); last(a, y)
 
-    The memory that a graph works in is allocated with its first run and kept: its kernels have the addresses in them.
+    The memory of a graph is allocated with its first run and kept, because the recorded kernels hold its addresses.
 
     Refuses (leaves the module as it is) if a kernel still allocates device memory of its own (see `LiftWorkspaces`):
-    TVM takes that from a pool whose pages may move, and the graph would go on using the old one. The same goes for what
-    functions of a library do.
+    TVM takes that from a pool whose pages may move, and the graph would go on using the old address. The same is true
+    of memory that library functions allocate.
 
     Notes
     -----

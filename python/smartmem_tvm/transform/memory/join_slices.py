@@ -99,12 +99,12 @@ class _Joiner:
         return call if callee is call.op else relax.Call(callee, args, call.attrs, call.ty_args)
 
     def _at(self, gvar: ir.GlobalVar, number: int, place: _Place) -> ir.GlobalVar:
-        """The kernel with one of its parameters a slice of a tensor."""
+        """Return the kernel with one of its parameters a slice of a tensor."""
         shape = tuple(int(dim) for dim in place.whole.value.args[0])
         key = gvar, number, place.dim, place.begin, shape
         if key not in self.moved:
             func = moved(self.mod[gvar], number, place.dim, place.begin, shape)
-            # The name of the kernel that it replaces is not its own any more.
+            # The symbol is that of the kernel that this one replaces.
             func = func.without_attr("global_symbol") if "global_symbol" in (func.attrs or {}) else func
             self.moved[key] = self.builder.add_func(func, f"{gvar.name_hint}_at_{place.begin}")
         return self.moved[key]

@@ -28,10 +28,11 @@ class LiftWorkspaces:
         both = call_tir(sums, (x,), out=(T(8), T(8, 64)))   sums(x, y, part): ...
         y = both[0]
 
-    TVM's memory planner then shares it with the tensors of the graph, and it stays in one place, as a CUDA graph needs.
+    TVM's memory planner then shares the workspace's memory with the tensors of the graph, and its address stays the
+    same, as a CUDA graph needs.
 
-    Refuses (leaves as they are) functions that others than this module's ``call_tir`` can call, and those whose buffers
-    have no constant shape.
+    Refuses (leaves as they are) functions with callers other than this module's ``call_tir``, and functions whose
+    buffers have no constant shape.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
