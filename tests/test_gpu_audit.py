@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit on a GPU: what takes too long becomes an entry, and the rest of the network is measured."""
+"""The audit on a GPU: a kernel that takes too long becomes an entry, and the rest of the network is measured."""
 
 import contextlib
 import fcntl

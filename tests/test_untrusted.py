@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models, records, results and what peers say are data: nothing in the package runs what it reads."""
+"""Models, records, results and messages of peers are data: no module of the package executes its input."""
 
 import ast
 
@@ -12,7 +12,7 @@ CALLS = {"eval", "exec", "__import__", "os.system", "os.popen", "json.load", "js
 CALLS |= {"torch.load", "torch.export.load"}  # pickle, and expressions that are evaluated
 UNSAFE = {"shell": True, "allow_pickle": True}
 ALLOWED = {
-    # Between a process and one that it has started itself.
+    # Messages between a process and its own child.
     **{key: {"pickle"} for key in ("executor/workers.py", "bench/peers/mnn.py", "bench/peers/mnn_worker.py")},
     "frontend/forked.py": {"pickle"},
     # A program that the user trusts, as docs/frontend.md says.
@@ -20,7 +20,7 @@ ALLOWED = {
     # JSON within limits, and TVM's JSON after a check of it.
     "json_data.py": {"json.loads"},
     "module_file.py": {"tvm.ir.load_json"},
-    # What this process, or TVM, has written itself: attributes of modules, the description of types.
+    # Texts that this process or TVM has written itself: attributes of modules, the description of types.
     **{key: {"json.loads"} for key in ("report.py", "ir/graph.py", "cli/export_graph.py", "module_check.py")},
     "deploy/memory_plan.py": {"json.loads"},
     **{key: {"json.loads"} for key in ("tune/record_lines.py", "tune/parameters.py", "bench/systems.py")},
