@@ -21,7 +21,7 @@ def empty_row() -> dict:
 
 
 def search(seconds: float) -> None:
-    """Takes whatever happens to a kernel for a kernel that failed."""
+    """Search like a tuner that counts every error of a kernel as a failed kernel."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(Exception):

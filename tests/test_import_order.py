@@ -58,7 +58,7 @@ WHOLE = OTHERS | {name for name, taken in LOCKS.items() if len(name) > 1 and any
 
 
 def parts_first(name: tuple[str, ...], taken: list[tuple[str, ...]]) -> list[str]:
-    """Return the packages of which a module imports a part before the package itself."""
+    """Return the parts of packages that a module imports before the package itself."""
     found = []
     for package in WHOLE:
         first = next((each for each in taken if each[: len(package)] == package), package)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/opencl.md and native/README.md list existing functions, variables and files only, and all of them."""
+"""docs/opencl.md and native/README.md describe every variable and file, with the sources' messages."""
 
 import json
 import re

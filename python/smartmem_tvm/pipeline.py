@@ -170,7 +170,7 @@ PHASES = (
     # TVM would dispatch these operators to chains of small kernels, one of them wrong on some GPUs, or to a reduction
     # to pairs.
     Phase("mend", ("drop-empty", "lower-sorts", "lower-scans", "lower-argmax"), _gpu),
-    # Constants and inference forms first, so that weights are constants when rules look at them.
+    # Constants and inference forms first, so that weights are constants for the rewrite rules.
     Phase(
         "canonicalize",
         # First, so that no other pass meets tensors without elements.

@@ -87,7 +87,7 @@ class FusionPlan:
         return sorted(nodes, key=lambda node: (_IMPEDANCE[self.check.type_of(node)], result_bytes(node)))
 
     def grow(self, block: Node) -> bool:
-        """Fuse all that may join `block`; return whether anything was fused."""
+        """Fuse every node that may join `block`; return whether one was fused."""
         grown = False
         while (bigger := self.fuse_successor(block) or self.fuse_predecessor(block)) is not None:
             block, grown = bigger, True
@@ -146,7 +146,7 @@ class FusionPlan:
         if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith(
             (MEASURED, SCHEDULES, PRICE)
         ):
-            return  # the earlier reason, by measurement, schedule or price, says more than this one
+            return  # keep the earlier reason, by measurement, schedule or price, which is more specific
         entry = {"pass": "FuseOperators", "operator": operator, "action": "fused" if decision.fuse else "kept"}
         if decision.fuse:
             entry["into"] = [reader.var.name for reader in into]

@@ -128,7 +128,7 @@ class _Asked:
 def _asked(graph: Graph, node: Node, products: Callable[[Node], bool] | None) -> _Asked:
     unfit = why_fixed(graph, node.var) or (_unfit(graph, node, products) if products is not None else None)
     wanted = tensor_demands(graph, node) if unfit is None else []
-    if products is not None:  # a product reads a matrix along one dimension, whatever its window does
+    if products is not None:  # a product reads a matrix along one dimension, even if its window slides along others
         wanted = [replace(each, dims=each.dims - each.slid or each.dims) for each in wanted]
     return _Asked(wanted, unfit, _table_6(graph, node, wanted) if unfit is None else "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-import ml_dtypes  # noqa: F401  numpy knows bfloat16 by its name then
+import ml_dtypes  # noqa: F401  registers the name bfloat16 with numpy
 import numpy as np
 import tvm
 from tvm import ir, relax, tirx

@@ -88,7 +88,7 @@ class Branch:
 
 
 def merge_branches(block: Bindings) -> list[dict]:
-    """Merge all that can be merged, in place; return one decision for each sum."""
+    """Merge convolutions in place; return one decision for each sum."""
     decisions = []
     for var in block.order:
         if operator(block.values[var]) == "add" and shape_of(var) is not None and not _is_inner(block, var):

@@ -89,7 +89,7 @@ class PlaceTextures:
         return mod
 
     def _jointly(self, graph: Graph, log: list[dict], device: relax.VDevice) -> list[dict]:
-        """Move tensors together that were slower alone: those of one kernel, kernel by kernel, then all that are left.
+        """Move tensors together that were slower alone: those of one kernel, kernel by kernel, then all others.
 
         A kernel may gain only if all of its operands move, and so may a chain of kernels.
         """

@@ -52,7 +52,7 @@ def in_half(kernel: Kernel, beyond: Sequence = ()) -> tuple[Kernel, list[str]]:
 
 
 def _holds(value) -> bool:
-    """Whether half can represent the literals in a value, rounded: zero, or within half's normal range."""
+    """Whether half can hold the literals in a value, rounded: each is zero or within `SMALLEST` and `LARGEST`."""
     numbers = [abs(imm.value) for imm in collect(value, tirx.FloatImm)]
     return all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
 

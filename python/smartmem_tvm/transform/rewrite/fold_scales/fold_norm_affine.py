@@ -42,7 +42,7 @@ class FoldNormAffine:
 
 
 def fold_norm_affine(block: Bindings, without_affine: Callable[[ir.Call], relax.Expr]) -> list[dict]:
-    """Fold all that can be folded, in place; `without_affine` makes the bare operator. Return one decision for each."""
+    """Fold scales and shifts in place; `without_affine` makes the bare operator. Return one decision for each."""
     decisions = []
     for var in block.order:
         affine = _affine(block.values[var])

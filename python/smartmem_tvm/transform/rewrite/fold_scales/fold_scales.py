@@ -44,7 +44,7 @@ class FoldScales:
 
 
 def fold_scales(block: Bindings) -> list[dict]:
-    """Fold all that can be folded, in place; return one decision for each multiplication that is removed."""
+    """Fold factors in place; return one decision for each multiplication that is removed."""
     decisions = []
     for var in block.order:
         found = _factor(block.values[var])
