@@ -104,7 +104,7 @@ class _Joiner:
         key = gvar, number, place.dim, place.begin, shape
         if key not in self.moved:
             func = moved(self.mod[gvar], number, place.dim, place.begin, shape)
-            # The symbol is that of the kernel that this one replaces.
+            # The symbol belongs to the kernel that this one replaces, so it is dropped.
             func = func.without_attr("global_symbol") if "global_symbol" in (func.attrs or {}) else func
             self.moved[key] = self.builder.add_func(func, f"{gvar.name_hint}_at_{place.begin}")
         return self.moved[key]
