@@ -19,7 +19,7 @@ def _type(array) -> int:
 
 
 def model_of(nodes, inputs, outputs, constants=None, opset=21) -> onnx.ModelProto:
-    """A graph of some nodes; `inputs` and `constants` are name -> array, `outputs` name -> dtype or (dtype, shape)."""
+    """Return a graph of `nodes`; `inputs`, `constants`: name -> array; `outputs`: name -> dtype or (dtype, shape)."""
     values = [helper.make_tensor_value_info(name, _type(array), np.shape(array)) for name, array in inputs.items()]
     results = []
     for name, given in outputs.items():
@@ -32,7 +32,7 @@ def model_of(nodes, inputs, outputs, constants=None, opset=21) -> onnx.ModelProt
 
 
 def reference(model: onnx.ModelProto, inputs: dict, threads: int = 0) -> list[np.ndarray]:
-    """What ONNX Runtime computes, without its own rewriting; by default on all cores."""
+    """Return ONNX Runtime's results, without its graph optimizations; by default on all cores."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
@@ -44,7 +44,7 @@ def reference(model: onnx.ModelProto, inputs: dict, threads: int = 0) -> list[np
 def check(nodes, inputs, outputs, constants=None, opset=21, tolerance=0.0, threads=0, least=1e-30, wanted=None) -> None:
     """Compare; integers must be equal, floats within a tolerance of the largest, or of `least` if that is more.
 
-    `wanted` is what a definition says, in numpy, where ONNX Runtime has no kernel.
+    `wanted` are results by the definition, in numpy, where ONNX Runtime has no kernel.
     """
     model = model_of(nodes, inputs, outputs, constants, opset)
     wanted = reference(model, inputs, threads) if wanted is None else wanted
@@ -60,7 +60,7 @@ def check(nodes, inputs, outputs, constants=None, opset=21, tolerance=0.0, threa
 
 
 def check_contrib(op, inputs, outputs, constants=None, names=None, tolerance=3e-6, wanted=None, opset=21, **attributes):
-    """One operator of ONNX Runtime's; an input called ``_`` is left out, and they are in their order by default."""
+    """Check one of ONNX Runtime's own operators; an input called ``_`` is left out; `names` defaults to their order."""
     names = names.split() if names else [*inputs, *(constants or {})]
     names = ["" if name == "_" else name for name in names]
     node = helper.make_node(op, names, list(outputs), domain=RUNTIME, **attributes)
@@ -68,13 +68,13 @@ def check_contrib(op, inputs, outputs, constants=None, names=None, tolerance=3e-
 
 
 def integers(random: np.random.Generator, dtype: str, shape=()) -> np.ndarray:
-    """Any numbers of an integer type."""
+    """Return random numbers of an integer type."""
     info = ml_dtypes.iinfo(dtype)
     return np.asarray(random.integers(int(info.min), int(info.max) + 1, shape)).astype(dtype)
 
 
 def weights(random: np.random.Generator, dtype: str, shape=()) -> np.ndarray:
-    """The same for constants. Those of int8 have seven bits: on processors without VNNI ONNX Runtime adds up pairs of
-    products in 16 bits, which overflow otherwise."""
+    """Return the same for constants; int8 ones have seven bits, as ONNX Runtime sums pairs of products in 16 bits on
+    processors without VNNI, which overflow otherwise."""
     drawn = integers(random, dtype, shape)
     return (drawn // 2).astype(dtype) if dtype == "int8" else drawn

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An executor whose jobs are done in this process at once, where a test can look at them."""
+"""An executor that does its jobs in this process at once, where a test can observe them."""
 
 from smartmem_tvm.deploy.this_machine import ThisMachine
 from smartmem_tvm.errors import UserError
@@ -8,7 +8,7 @@ from smartmem_tvm.executor.workers import Answer
 
 
 class AtOnce:
-    """In place of `Workers`."""
+    """A replacement of `Workers`."""
 
     def __init__(self, count=1):
         self.count, self.jobs = count, []
@@ -24,7 +24,7 @@ class AtOnce:
             yield number, _answer(function, job)
 
     def close(self):
-        """Nothing is left."""
+        """Do nothing: no process is left."""
 
 
 def _answer(function, job):
@@ -37,5 +37,5 @@ def _answer(function, job):
 
 
 def executor(target, count=1, devices=None):
-    """One for this machine, or for some devices."""
+    """Return such an executor for this machine, or for some devices."""
     return Executor(devices or ThisMachine(target), AtOnce(count))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny ONNX model with what an attention has: two matmuls, a softmax, layout operators."""
+"""A tiny ONNX model with the operators of attention: two matmuls, a softmax, layout operators."""
 
 import numpy as np
 import onnx

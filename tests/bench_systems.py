@@ -12,7 +12,7 @@ from smartmem_tvm.errors import UserError
 
 
 class Adder:
-    """Adds a number; how it misbehaves is part of the request."""
+    """A system that adds a number; the request says how it misbehaves."""
 
     def __init__(self, request: dict):
         if request.get("trouble") == "refuses":
@@ -23,7 +23,7 @@ class Adder:
             time.sleep(60)
         self.request = request
         self._meet("prepare")
-        bytearray(request.get("megabytes", 0) * 1_000_000)  # taken and let go while preparing
+        bytearray(request.get("megabytes", 0) * 1_000_000)  # allocated and freed while preparing
         self.facts = {"kernels": 1, "process": os.getpid()}
         if request.get("brings_inputs"):
             self.facts["inputs"] = {"x": np.arange(3.0)}
@@ -35,7 +35,7 @@ class Adder:
         return [inputs["x"] + self.request.get("adds", 0)]
 
     def _meet(self, where):
-        """Wait until all others have come as far, which they never do if they are taken one by one."""
+        """Wait until all other systems reach this point, which they never do if they run one by one."""
         if "meet" not in self.request:
             return
         folder, number = self.request["meet"]

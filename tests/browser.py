@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headless Chromium, driven by its chromedriver, and what a test wants to know of a page of ``smartmem report``."""
+"""Headless Chromium, driven by its chromedriver, and queries of a page of ``smartmem report``."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ def open_page(driver, path) -> None:
 
 
 def wait_for(condition, seconds: float = 20.0):
-    """What `condition` returns, as soon as that is something."""
+    """Wait until `condition` returns a true value, and return that."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "waited in vain"
@@ -62,17 +62,17 @@ def wait_for(condition, seconds: float = 20.0):
 
 
 def console(driver) -> list[str]:
-    """All messages in the browser's console since it was last asked."""
+    """Return all messages in the browser's console since the last call."""
     return [entry["message"] for entry in driver.get_log("browser")]
 
 
 def data_of(driver) -> dict:
-    """The data that the page holds."""
+    """Return the data that the page holds."""
     return json.loads(driver.execute_script("return document.getElementById('data').textContent"))
 
 
 def figures(driver) -> list[tuple[list, str, str]]:
-    """Every figure that is shown: where in the data it is from, its unit, its text."""
+    """Return every figure on the page: its path in the data, its unit, its text."""
     script = (
         "return [...document.querySelectorAll('[data-path]')].map(e => [e.dataset.path, e.dataset.unit, e.textContent])"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL C compiled by clang for a device in general: how kernels are checked that no driver here takes."""
+"""OpenCL C compiled by clang for a generic device, to check kernels that no driver here accepts."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from llvm_counts import programs
 
 __all__ = ["compiler", "errors", "programs"]
 
-# Without a target's driver nobody defines the version, nor the functions of OpenCL C.
+# Without a target's driver, flags have to define the version and declare the functions of OpenCL C.
 FLAGS = [
     "-x", "cl", "-cl-std=CL2.0", "--target=spir64", "-D__OPENCL_VERSION__=200", "-fsyntax-only", "-w",
     "-Xclang", "-finclude-default-header", "-Xclang", "-fdeclare-opencl-builtins",
@@ -22,7 +22,7 @@ NEWEST = 30
 
 
 def compiler() -> str:
-    """clang, as whatever Debian calls it; PoCL comes with one."""
+    """Return clang's path under Debian's versioned name; PoCL depends on one."""
     found = [path for path in map(shutil.which, ["clang", *(f"clang-{n}" for n in range(NEWEST, 13, -1))]) if path]
     if not found:
         raise RuntimeError("there is no clang on this machine: apt-get install clang")
@@ -30,7 +30,7 @@ def compiler() -> str:
 
 
 def errors(sources: dict[str, str], folder: Path, *flags: str) -> dict[str, str]:
-    """The first error of each program that clang refuses; it is started once for all of them."""
+    """Return the first error of each program that clang refuses; clang is started once for all programs."""
     paths = {name: folder / f"{name}.cl" for name in sources}
     for name, path in paths.items():
         path.write_text(sources[name], encoding="utf-8")

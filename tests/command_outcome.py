@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one call of a command left behind."""
+"""The outcome of one call of a command."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call of a command left behind."""
+    """Exit code and output of one call of a command."""
 
     code: int
     out: str
@@ -15,5 +15,5 @@ class Outcome:
 
     @property
     def data(self) -> dict:
-        """Of a call with ``--json``: the one JSON object on stdout (anything more or less fails)."""
+        """Return the one JSON object on stdout of a call with ``--json`` (anything more or less fails)."""
         return json.loads(self.out)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test needs: `helpers` importable wherever pytest is started, property tests that repeat, empty caches."""
+"""Setup of every test: `helpers` importable wherever pytest is started, repeatable property tests, empty caches."""
 
 import hashlib
 import importlib.metadata
@@ -20,16 +20,16 @@ settings.load_profile("suite")
 
 
 def _driver_key() -> str:
-    """Names the PoCL drivers of this machine: one that is updated does not find what the older one compiled."""
+    """Name the PoCL drivers of this machine, so that an updated driver does not find the older one's kernels."""
     libraries = [Path(icd.read_text().strip()) for icd in sorted(Path("/etc/OpenCL/vendors").glob("*.icd"))]
     facts: list = [(str(path), path.stat().st_mtime_ns) for path in libraries if path.is_file()]
     facts += [each.version for each in importlib.metadata.distributions(name="pocl-binary-distribution")]
     return hashlib.sha256(repr((platform.processor(), facts)).encode()).hexdigest()[:12]
 
 
-# What drivers compile is kept from one run to the next, which halves the time of these tests. What this package keeps
-# of it goes to no user's home, and a test never finds what an older version of this package left. Both are set before
-# anything is imported that reads them; the workers of a run inherit the folder of the process they come from.
+# The drivers' cache of kernels stays from one run to the next, which halves the time of these tests. The cache of this
+# package is outside of the user's home, and a test never finds entries of an older version of this package. Both are
+# set before any import that reads them; the workers of a run inherit the folder of their parent process.
 _home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _pocl = Path(os.environ.setdefault("POCL_CACHE_DIR", str(_home / "smartmem_tvm_tests" / f"pocl-{_driver_key()}")))
 _pocl.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ for _variable in ("SMARTMEM_OPENCL_CACHE", "SMARTMEM_SPEED_CACHE"):
 
 @pytest.fixture(autouse=True)
 def same_threads():
-    """A command that runs in this process leaves its number of threads there, and servers would inherit it."""
+    """Restore the number of threads, which a command sets in this process, and which servers would inherit."""
     before = os.environ.get("TVM_NUM_THREADS")
     yield
     os.environ.pop("TVM_NUM_THREADS", None)
@@ -51,5 +51,5 @@ def same_threads():
 
 
 def pytest_addoption(parser):
-    """Golden files are rewritten by whoever asks for it, and read by the diff."""
+    """Add the option that rewrites golden files, to be reviewed in the diff."""
     parser.addoption("--update-golden", action="store_true", help="write the golden files below tests/golden anew")

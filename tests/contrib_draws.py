@@ -14,7 +14,7 @@ F, I32 = "float32", "int32"
 
 @dataclass
 class Drawn:
-    """A node: inputs by name in their order (None where left out), attributes, results, and which inputs are known."""
+    """A node: inputs by name in their order (None where left out), attributes, results, and its constant inputs."""
 
     op: str
     inputs: dict = field(default_factory=dict)
@@ -25,10 +25,10 @@ class Drawn:
 
 
 def _digits_kept(mask, attributes: dict) -> float:
-    """The tolerance of attention with this mask.
+    """Return the tolerance of attention with this mask.
 
-    A query that may read masked keys only compares scores to which -10,000 was added: float32 keeps 0.001 of them,
-    rounded before or after the sum, as the CPU's products of ONNX Runtime add.
+    A query that may read masked keys only compares scores to which -10,000 was added: float32 keeps them to 0.001,
+    rounded before or after the sum, depending on the order in which ONNX Runtime's CPU kernels add.
     """
     bits = mask is not None and mask.ndim > 1
     return 1e-3 if bits and not mask[..., 0].all() and "mask_filter_value" not in attributes else 1e-5
@@ -108,7 +108,7 @@ def multi_head_attention(draw: Draw) -> Drawn:
 
 
 def _cache(draw: Draw) -> tuple:
-    """Rows, room of the past, tokens of each batch less one, and of the longest."""
+    """Draw the rows, the capacity of the past, the tokens of each batch minus one, and those of the longest."""
     kind, batch = draw.one("prompt", "next", "chunk"), draw.size(1, 2)
     if kind == "prompt":
         rows = draw.size(1, 5)
@@ -117,7 +117,7 @@ def _cache(draw: Draw) -> tuple:
         lengths = draw.random.integers(1, 7, batch).astype(I32)
         return 1, int(lengths.max()) + draw.size(0, 2), lengths, int(lengths.max()) + 1
     rows, old = draw.size(2, 3), draw.size(1, 4)
-    room = draw.one(old, old + rows + draw.size(0, 3))  # grows by the new tokens, or has room for them
+    room = draw.one(old, old + rows + draw.size(0, 3))  # the past grows by the new tokens, or has room for them
     return rows, room, np.array([old + rows - 1], I32), old + rows
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network that fails: a proxy that hangs up on both sides after so many bytes from the client.
+"""A failing network: a proxy that hangs up on both sides after a number of bytes from the client.
 
-A process of its own (``python cutting_proxy.py HOST PORT BYTES``), because a client may wait with Python's lock held.
+It is a process of its own (``python cutting_proxy.py HOST PORT BYTES``), as a client may wait with Python's lock held.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ def main(host: str, port: str, after: str):
 
 
 def forward(source: socket.socket, drain: socket.socket, left: int):
-    """Hand on `left` bytes, then hang up."""
+    """Forward `left` bytes, then hang up."""
     with contextlib.suppress(OSError):
         while left > 0 and (data := source.recv(min(left, 65536))):
             drain.sendall(data)
@@ -35,7 +35,7 @@ def forward(source: socket.socket, drain: socket.socket, left: int):
 
 @contextmanager
 def cutting(address: str, after: int):
-    """The address of such a proxy before `address`."""
+    """Start such a proxy in front of `address`, and yield its address."""
     command = [sys.executable, __file__, *address.split(":"), str(after)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands and programs that pages show, and a folder where they run: small networks with the names of models/."""
+"""The commands and programs of pages, and a folder where they run, with small networks named like those of models/."""
 
 import re
 import shlex
@@ -76,7 +76,7 @@ def whole_lines(block: str) -> list[str]:
 
 
 def words(line: str) -> tuple[str, ...]:
-    """What a shell makes of a line."""
+    """Split a line into words as a shell does."""
     found = shlex.split(line, comments=True)
     for end in (place for place, each in enumerate(found) if each in ("&", ">", "|", "&&")):
         found = found[:end]
@@ -112,7 +112,7 @@ def small_model() -> onnx.ModelProto:
 
 
 def workplace(folder: Path) -> Path:
-    """A folder in which the pages' commands find what they name."""
+    """Return a folder with the files that the pages' commands name."""
     (folder / "models").mkdir()
     onnx.save(small_model(), folder / "model.onnx")
     for path in (ROOT / "models").rglob("*.onnx"):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A phone in a folder, and an ``adb`` that reaches it: its shell is this machine's, its paths are below the folder.
+"""A fake phone in a folder, and an ``adb`` for it: its shell is this machine's, its paths are below the folder.
 
-As a module: makes the folder. As a program: is ``adb``; notes its arguments in ``calls``, and answers from ``table``.
+As a module, it makes the folder. As a program, it is ``adb``: it notes its arguments in ``calls``, and answers from
+``table``.
 """
 
 import json
@@ -26,7 +27,7 @@ sleep 60 & wait
 
 
 class FakePhone:
-    """The folder, and what a test asks of it.
+    """The folder of a fake phone, and a test's access to it.
 
     ``table`` has ``devices`` (what ``adb devices`` prints), ``fail`` (first words of a call: what adb complains of),
     ``hang`` (first word of a call that does not return) and ``says`` (what the server says before it ends at once).
@@ -48,34 +49,34 @@ class FakePhone:
         self.table()
 
     def program(self, name: str, text: str) -> None:
-        """An executable of the shell."""
+        """Add an executable to the phone's shell."""
         file = self.root / name
         file.write_text(f"#!/bin/sh\n{text}\n")
         file.chmod(0o755)
 
     def table(self, **entries) -> None:
-        """Say what adb answers."""
+        """Set adb's answers."""
         (self.root / "table").write_text(json.dumps({"devices": ONE, "fail": {}, **entries}))
 
     def file(self, name: str, text: str) -> None:
-        """A file of the phone."""
+        """Add a file to the phone."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     @property
     def calls(self) -> list[list[str]]:
-        """The arguments of each call so far."""
+        """Return the arguments of each call so far."""
         log = self.root / "calls"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
     @property
     def ports(self) -> list[str]:
-        """What is led from and to the phone now."""
+        """Return the ports that are forwarded from and to the phone now."""
         return sorted(path.name for path in self.root.glob("ports-*"))
 
     def binary(self, name: str = "tvm_rpc", abi: str = "arm64-v8a") -> Path:
-        """What a user would have built: a header is all that is looked at here."""
+        """Write a stand-in of a program that a user would have built; only its header is read here."""
         header = b"\x7fELF\x02\x01\x01" + bytes(11) + MACHINES[abi].to_bytes(2, "little")
         path = self.root / f"{abi}-{name}"
         path.write_bytes(header + bytes(44))
@@ -128,7 +129,7 @@ def _push(root, table, serial, words) -> int:
     target = _inside(root, target)
     Path(target).write_bytes(Path(source).read_bytes())
     if target.endswith("/tvm_rpc"):
-        # No program for another CPU runs here: this one does what matters.
+        # A program for another CPU does not run here; this script takes its place.
         Path(target).write_text(_REGISTERS.replace("SERVERS", str(root / "servers")))
         Path(target).chmod(0o644)
     return 0

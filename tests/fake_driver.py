@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python functions run in processes of their own, on the fake OpenCL driver or on a real one.
 
-The OpenCL library is opened once in a process and the fake reads its settings when it is opened, so every
-configuration is a process: a fork of one that has imported TVM already. The function's arguments and result travel as
-JSON.
+A process opens the OpenCL library once, and the fake driver reads its settings then, so every configuration needs a
+process: a fork of one that has already imported TVM. The function's arguments and result travel as JSON.
 """
 
 import atexit
@@ -34,7 +33,7 @@ FLAGS = ("-std=c++20", "-O1", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a child process leaves: its function's result, what it printed, the fake driver's report at its exit."""
+    """A child process's outcome: its function's result, its output, and the fake driver's report at its exit."""
 
     value: Any
     stderr: str
@@ -47,7 +46,7 @@ def _compile(arguments: list) -> None:
 
 
 def _make(flags: tuple[str, ...], folder: Path) -> None:
-    """Compile the sources next to each other: four seconds."""
+    """Compile the sources in parallel, which takes four seconds."""
 
     def compile_one(source: Path) -> Path:
         target = folder / f"{source.stem}.o"
@@ -61,7 +60,7 @@ def _make(flags: tuple[str, ...], folder: Path) -> None:
 
 @functools.cache
 def fake_library(*flags: str) -> Path:
-    """Path of the fake driver, compiled with extra flags if it is not yet; workers of a test run share it."""
+    """Return the fake driver's path, compiling it with extra flags if needed; workers of a test run share it."""
     inputs = [*sorted(SOURCES.iterdir()), ROOT / "native" / "cl.h"]
     key = hashlib.sha256(repr((FLAGS, flags)).encode() + b"".join(path.read_bytes() for path in inputs))
     home = ROOT / "build" / "fake_opencl"
@@ -78,19 +77,19 @@ def fake_library(*flags: str) -> Path:
     return finished / "libfake_opencl.so"
 
 
-# What a process must have when it starts: everything else a fork of the server can be given.
+# Variables that a process must have when it starts; a fork of the server can set all others later.
 _AT_START = ("LD_PRELOAD", "LD_LIBRARY_PATH", "SMARTMEM_TEST_LIBRARY")
 
 
 class _ForkServer:
-    """A process that has imported TVM, and no driver, and becomes a new child whenever it is asked to.
+    """A process that has imported TVM, has opened no driver, and forks a child on request.
 
-    Importing takes more than a second, and hundreds of children do little else.
+    Importing TVM takes more than a second, and hundreds of children do little else.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # A fork takes one thread along: OpenBLAS must not have started others.
+        # A fork copies one thread only, so OpenBLAS must not have started others.
         environment = {**_environment(), "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, TESTS / "opencl_child.py", "--serve"],
@@ -102,9 +101,9 @@ class _ForkServer:
         atexit.register(self._process.kill)
 
     def run(self, arguments: list[str], environment: dict[str, str], folder: Path, timeout: float) -> tuple[int, str]:
-        """The exit code of a child and what it printed; it is killed after `timeout` seconds."""
+        """Return a child's exit code and output; it is killed after `timeout` seconds."""
         printed = folder / "printed"
-        os.mkfifo(printed)  # a file would be cut off where a test limits the size of files
+        os.mkfifo(printed)  # not a file, which would be truncated where a test limits the size of files
         with self._lock, ThreadPoolExecutor(1) as reader:
             text = reader.submit(printed.read_text, encoding="utf-8", errors="replace")
             self._send({"arguments": arguments, "environment": environment, "printed": str(printed)})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tracker of the devices that a file names, ``[[key, host, port], ...]``: a real one takes seconds to start."""
+"""A fake tracker of the devices in a file, ``[[key, host, port], ...]``, as a real one takes seconds to start."""
 
 import json
 import socketserver
@@ -13,7 +13,7 @@ from smartmem_tvm.remote.wire import TRACKER_MAGIC, Code, receive_int, receive_t
 
 @contextmanager
 def tracker_of(servers: Path):
-    """Its address."""
+    """Start the tracker, and yield its address."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self):

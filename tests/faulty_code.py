@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code generation that has a fault of every kind, each with one candidate for a layer norm; for workers to import."""
+"""Code generation with faults of every kind, each with one candidate of a layer norm; workers import it."""
 
 import ctypes
 import time
@@ -11,14 +11,14 @@ from tvm.target import Target
 from smartmem_tvm.schedule.core.decisions import DECISIONS
 from smartmem_tvm.tune.build import plain_code
 
-# Decisions (vectors, tasks) -> what goes wrong, where the code is made or where it runs.
+# Decisions (vectors, tasks) -> the fault, in code generation or at run time.
 MAKING = {(1, 1): "crashes", (1, 3): "hangs", (1, 6): "takes all memory", (1, 12): "finds the disk full"}
 RUNNING = {(2, 1): "crashes", (2, 3): "hangs", (2, 6): "takes all memory"}
 ROOM = 3 * 10**9  # bytes that a worker may have
 
 
 def faulty_code(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
-    """Code of a kernel, or of another one in its place."""
+    """Return code of a kernel, or of a faulty one in its place."""
     func = mod["main"]
     decided = func.attrs[DECISIONS]
     key = int(decided["rows.vectors"]), int(decided["rows.tasks"])
@@ -43,17 +43,17 @@ def _fail(how: str) -> None:
 
 
 def _far_store(x: tirx.Buffer, y: tirx.Buffer) -> tirx.Stmt:
-    """A store beyond all memory of the process."""
+    """Return a store beyond all memory of the process."""
     return tirx.BufferStore(y, tirx.const(1.0, "float32"), [tirx.const(2**42, "int64"), 0])
 
 
 def _endless(x: tirx.Buffer, y: tirx.Buffer) -> tirx.Stmt:
-    """A loop that ends when an argument, which is positive, is not."""
+    """Return a loop that ends only if an argument, which is positive, is not."""
     return tirx.While(x[0, 0] > 0, tirx.BufferStore(y, y[0, 0] + x[0, 0], [0, 0]))
 
 
 def _greedy(x: tirx.Buffer, y: tirx.Buffer) -> tirx.Stmt:
-    """Numbers beside the argument, more than there is room for."""
+    """Return an allocation that is larger than the worker's memory."""
     many = tirx.decl_buffer((2 * ROOM // 4,), "float32", "many")
     n = tirx.Var("n", "int64")
     fill = tirx.For(n, 0, tirx.const(2 * ROOM // 4, "int64"), tirx.ForKind.SERIAL, tirx.BufferStore(many, x[0, 0], [n]))

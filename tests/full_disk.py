@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that is full, as far as this process is concerned."""
+"""Simulate a full disk for this process."""
 
 import resource
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def no_room_beyond(path: Path, extra: int):
-    """Files do not grow beyond what `path` has now and some bytes more."""
+    """Limit the size of files to that of `path` plus `extra` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = path.stat().st_size if path.exists() else 0
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + extra, before[1]))

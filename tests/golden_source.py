@@ -35,9 +35,9 @@ def assert_golden(path: str, text: str, update: bool) -> None:
 
 
 def folded(lines: list[str]) -> list[str]:
-    """Unrolled loops in short: of blocks of lines whose numbers change evenly the first one and the last one.
+    """Shorten unrolled loops: keep the first and the last of repeated blocks whose numbers change evenly.
 
-    Nothing gets lost: what is between them follows from these two and from how many there are.
+    No information is lost: the blocks between follow from these two and their count.
     """
     found, start = [], 0
     while start < len(lines):
@@ -50,7 +50,7 @@ def folded(lines: list[str]) -> list[str]:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, int]]:
-    """How many lines form a block that is repeated from the first line on, and how often it is there."""
+    """Yield the length of each block that is repeated from the first line on, and its count."""
     yield 1, 1
     patterns = [_NUMBER.sub("#", line) for line in lines[: 2 * _LONGEST_BLOCK]]
     for length in range(1, _LONGEST_BLOCK + 1):
@@ -67,7 +67,7 @@ def _numbers(block: list[str]) -> tuple[list[str], list[int]]:
 
 
 def _evenly(blocks: list[tuple[list[str], list[int]]]) -> int:
-    """How many blocks from the first one on differ in numbers only, each of which grows evenly."""
+    """Count the blocks, from the first one on, that differ only in numbers with constant steps."""
     alike = list(takewhile(lambda block: block[0] == blocks[0][0], blocks))
     steps = [[b - a for a, b in zip(one[1], other[1], strict=True)] for one, other in pairwise(alike)]
     return 1 + len(list(takewhile(lambda step: step == steps[0], steps)))

@@ -15,7 +15,7 @@ TARGET = parse_target("opencl")
 
 
 def scheduled(rule: Rule, inputs, output):
-    """The function that `rule` makes, or None."""
+    """Return the function that `rule` makes, or None."""
     func = te.create_prim_func([*inputs, output]).with_attr("global_symbol", "main")
     found = rule.apply(func, TARGET)
     return None if found is None else found.mod["main"].with_attr("tirx.is_scheduled", True)
@@ -24,9 +24,9 @@ def scheduled(rule: Rule, inputs, output):
 def check(
     rule: Callable[[GpuParams | None], Rule], inputs, output, reference, params: GpuParams | None = None, most: int = 9
 ) -> str:
-    """Schedule, run and compare; returns the OpenCL source. Integers are drawn below `most`.
+    """Schedule, run and compare; return the OpenCL source. Integers are drawn below `most`.
 
-    `output` may be several, and what `reference` returns as many.
+    `output` may be several tensors; `reference` then returns as many arrays.
     """
     outputs = output if isinstance(output, list) else [output]
     func = scheduled(rule(params), [*inputs, *outputs[:-1]], outputs[-1])
@@ -40,7 +40,7 @@ def check(
         return values.astype(str(tensor.dtype))
 
     arrays = [draw(tensor) for tensor in inputs]
-    blank = [np.full([int(d) for d in each.shape], 7, str(each.dtype)) for each in outputs]  # not written: it shows
+    blank = [np.full([int(d) for d in each.shape], 7, str(each.dtype)) for each in outputs]  # unwritten elements stay 7
     results = [tvm.runtime.tensor(array, device) for array in blank]
     built["main"](*(tvm.runtime.tensor(a, device) for a in arrays), *results)
     wanted = reference(*arrays)
@@ -52,12 +52,12 @@ def check(
 
 
 def kernels(source: str) -> int:
-    """Kernels in a source."""
+    """Count the kernels in a source."""
     return source.count("// Function: ")
 
 
 def threads(source: str) -> int:
-    """Threads of the first kernel."""
+    """Return the number of threads of the first kernel."""
     sizes = source.split("// Work group ")[1].split()
     group = sizes[:3]
     grid = sizes[sizes.index("grid") + 1 :][:3]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors in kernels as the code generators for GPUs get them: which may lie across a boundary, or be of booleans.
+"""Find misaligned vectors and vectors of booleans in kernels, as the code generators for GPUs get them.
 
-Indices are computed for random threads and passes of loops, and not proven: the pass under test does that.
+Indices are evaluated for random threads and loop iterations, and not proven; the pass under test proves them.
 """
 
 import numpy as np
@@ -55,7 +55,7 @@ def lowered_kernels(mod, target, options) -> dict[str, tirx.PrimFunc]:
 
 
 def wrong_vectors(kernel: tirx.PrimFunc, cuda: bool) -> list[str]:
-    """What is wrong with the vectors that a kernel reads and writes, in words."""
+    """Return the faults of the vectors that a kernel loads and stores, in words."""
     values, wrong = _points(kernel), []
     for access in (*loads(kernel.body), *stores(kernel.body)):
         stored = isinstance(access, tirx.BufferStore)
@@ -65,14 +65,14 @@ def wrong_vectors(kernel: tirx.PrimFunc, cuda: bool) -> list[str]:
         what = f"{buffer.name}[{index}] of {buffer.dtype}"
         if str(buffer.dtype).startswith("bool"):
             wrong.append(f"{what} is a vector of booleans")
-        # A load that is torn, or in steps, TVM takes apart itself.
+        # TVM itself splits a misaligned or strided load.
         elif cuda and stored and int(index.stride) == 1 and np.any(_value(index.base, values) % int(index.lanes)):
             wrong.append(f"{what} is torn")
     return wrong
 
 
 def wrong_in(mod, target, options) -> list[str]:
-    """The same of all kernels of a module of operators."""
+    """Return the faults of all kernels of a module of operators."""
     kernels = lowered_kernels(mod, target, options)
     assert kernels
     cuda = is_cuda(target)
@@ -80,7 +80,7 @@ def wrong_in(mod, target, options) -> list[str]:
 
 
 def _points(kernel: tirx.PrimFunc) -> dict:
-    """Random numbers for the variables of threads and loops, and what follows for the others."""
+    """Return random numbers for the variables of threads and loops, and the values of bound variables."""
     rng = np.random.default_rng(0)
     threads = [each for each in collect(kernel.body, tirx.AttrStmt) if str(each.attr_key) == "thread_extent"]
     spans = [(each.node.var, int(each.value)) for each in threads]
@@ -106,5 +106,5 @@ def _value(expr, values) -> np.ndarray:
         return _CALLS[expr.op.name](*(_value(each, values) for each in expr.args))
     if type(expr) in _OPERATIONS:
         return _OPERATIONS[type(expr)](_value(expr.a, values), _value(expr.b, values))
-    # What is read from memory may be any number.
+    # A load from memory may give any number.
     return np.random.default_rng(1).integers(0, 97, _POINTS)

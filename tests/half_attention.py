@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention in halves as tensor expressions, in the forms that `ComputeHalf` leaves it in, with a reference."""
+"""Attention in float16 as tensor expressions, in the forms that `ComputeHalf` makes, with a reference."""
 
 import numpy as np
 from tvm import te, tirx
@@ -11,9 +11,9 @@ def half_attention(shape, change=None, more=(), normalised=False, guarded=False,
     Parameters
     ----------
     change : callable, optional
-        ``(score as a half, batch, row, key, *more) -> what softmax is of``.
+        ``(score as a half, batch, row, key, *more) -> operand of the softmax``.
     normalised, guarded : bool
-        Weights are divided before the second product; zero stands for those that are no numbers.
+        Weights are divided before the second product; zero replaces weights that are NaN.
     after : callable, optional
         ``(result as a half, batch, row, column, *more) -> value``.
     """
@@ -52,7 +52,7 @@ def half_attention(shape, change=None, more=(), normalised=False, guarded=False,
 
 
 def reference(q, k, v, change=lambda s: s):
-    """The same in float64; rows whose weights are no numbers are zeros."""
+    """Compute the same in float64; rows whose weights are NaN are zeros."""
     q, k, v = (each.astype("float64") for each in (q, k, v))
     s = change(q @ k.swapaxes(1, 2))
     with np.errstate(invalid="ignore"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two small networks with every kind of kernel that the demo networks have."""
+"""Two small networks with all kinds of kernels of the demo networks."""
 
 from math import prod, sqrt
 
@@ -11,13 +11,13 @@ IMAGE, TOKENS = (1, 8, 18, 18), (2, 36, 32)
 
 
 def weight(*shape, seed=7):
-    """Numbers that keep what they are multiplied with at its size, so that rounding is not magnified."""
+    """Return weights that keep the size of their operand, so that rounding is not magnified."""
     terms = shape[0] if len(shape) == 2 else prod(shape[1:])
     return relax.const(random(shape, seed=seed)[0] / sqrt(terms))
 
 
 def convolutions(x, pool=op.nn.max_pool2d):
-    """A window with many channels, a depthwise and a grouped one, pools."""
+    """Return a convolution with many channels, a depthwise and a grouped one, and pools."""
     y = op.nn.relu(op.nn.conv2d(x, weight(32, 8, 3, 3), padding=1))
     y = op.nn.conv2d(pool(y, (2, 2), strides=(2, 2)), weight(32, 1, 3, 3), padding=1, groups=32)
     y = op.nn.gelu(op.nn.conv2d(y, weight(32, 8, 3, 3), padding=1, groups=4))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign of tuning that is under way, as what shows it sees it."""
+"""A tuning campaign in progress, for the tests of its display."""
 
 import time
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from smartmem_tvm.tune.tasks import Task
 
 
 def half_tuned() -> SimpleNamespace:
-    """Two kernels: one of two models, tuned halfway in 20 s; one that nothing was tried of."""
+    """Return two kernels: one of two models, tuned halfway in 20 s; one without any trial."""
     tasks = [Task(("a/one", "b/one"), None, None, 2, {"a": 1, "b": 1}), Task(("b/two",), None, None, 1, {"b": 1})]
     one, two = kernel_runs(tasks, [3e-3, 1e-3])
     one.times, one.tried, one.spent = [None, 2e-3, 4e-3, 2.5e-3], 4, 20.0

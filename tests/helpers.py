@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small Relax modules for the tests of analyses and passes, and ways to look at them and to run them."""
+"""Small Relax modules for the tests of analyses and passes, and functions to inspect and run them."""
 
 import numpy as np
 import tvm
@@ -15,7 +15,7 @@ op = relax.op
 
 
 def module(build, *shapes, dtype="float32") -> tvm.IRModule:
-    """A module whose ``main`` is one dataflow block.
+    """Return a module whose ``main`` is one dataflow block.
 
     `build` takes the variables ``x0``, ``x1`` ... of the given shapes (a shape may be a pair shape, dtype) and returns
     an expression, or a tuple of expressions for several results.
@@ -37,71 +37,71 @@ def module(build, *shapes, dtype="float32") -> tvm.IRModule:
 
 
 def legal(build, *shapes, dtype="float32") -> tvm.IRModule:
-    """`module`, with every operator a PrimFunc."""
+    """Return `module` with every operator a PrimFunc."""
     return legalize(module(build, *shapes, dtype=dtype))
 
 
 def legalize(mod: tvm.IRModule) -> tvm.IRModule:
-    """Every operator a PrimFunc; constants folded, dead code and copies of variables dropped."""
+    """Make every operator a PrimFunc, fold constants, and drop dead code and copies of variables."""
     t = relax.transform
     passes = [t.LegalizeOps(), t.FoldConstant(), t.CanonicalizeBindings(), t.DeadCodeElimination()]
     return tvm.transform.Sequential(passes)(mod)
 
 
 def graph(mod: tvm.IRModule) -> Graph:
-    """The graph of ``main``."""
+    """Return the graph of ``main``."""
     return next(g for g in graphs(mod) if g.name == "main")
 
 
 def nodes(mod: tvm.IRModule) -> list[Node]:
-    """The nodes of ``main`` in order, without the tuple of its results; none if it returns an argument."""
+    """Return the nodes of ``main`` in order, without the tuple of its results; none if it returns an argument."""
     found = [g for g in graphs(mod) if g.name == "main"]
     return [node for g in found for node in g if not isinstance(node.value, relax.Tuple)]
 
 
 def only_node(build, *shapes, dtype="float32") -> Node:
-    """The node of a module that is one operator."""
+    """Return the node of a module that is one operator."""
     (node,) = nodes(legal(build, *shapes, dtype=dtype))
     return node
 
 
 def bindings(mod: tvm.IRModule, name: str = "main") -> list:
-    """All bindings of a function."""
+    """Return all bindings of a function."""
     return [b for block in mod[name].body.blocks for b in block.bindings]
 
 
 def operators(mod: tvm.IRModule) -> list[str]:
-    """Names of the Relax operators of `main`, in order."""
+    """Return the names of the Relax operators of `main`, in order."""
     return [b.value.op.name.removeprefix("relax.") for b in bindings(mod) if isinstance(b.value, tvm.ir.Call)]
 
 
 def calls(mod: tvm.IRModule) -> list[str]:
-    """Names of the PrimFuncs that ``main`` calls, in order."""
+    """Return the names of the PrimFuncs that ``main`` calls, in order."""
     call_tir = tvm.ir.Op.get("relax.call_tir")
     values = [getattr(b, "value", None) for b in bindings(mod)]
     return [v.args[0].name_hint for v in values if isinstance(v, tvm.ir.Call) and v.op == call_tir]
 
 
 def random(*shapes, dtype="float32", seed=0) -> list[np.ndarray]:
-    """Standard normal arrays."""
+    """Return standard normal arrays."""
     generator = np.random.default_rng(seed)
     return [generator.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
 def constant(*shape: int, seed: int = 7, dtype: str = "float32") -> tvm.ir.Constant:
-    """A weight: standard normal numbers."""
+    """Return a weight of standard normal numbers."""
     return relax.const(random(shape, seed=seed, dtype=dtype)[0], dtype)
 
 
 def run(mod: tvm.IRModule, *arrays) -> list[np.ndarray]:
-    """Compile as it is (no fusion, no schedule of TVM's) and run; the results as a flat list."""
+    """Compile without TVM's fusion and schedules, and run; return the results as a flat list."""
     executable = relax.build(mod, "llvm", relax_pipeline="default_build")
     result = relax.VirtualMachine(executable, tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays))
     return [each.numpy() for each in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]
 
 
 def assert_same_results(before: tvm.IRModule, after: tvm.IRModule, *arrays, tolerance=1e-5) -> None:
-    """Both modules compute the same, and something that depends on the first input."""
+    """Assert that both modules compute the same, and that the result depends on the first input."""
     expected, got = run(before, *arrays), run(after, *arrays)
     assert [g.shape for g in got] == [e.shape for e in expected]
     for mine, reference in zip(got, expected, strict=True):
@@ -137,7 +137,7 @@ def _array(arg, inputs: dict) -> np.ndarray:
 
 
 def _index(expr, space: dict, sources: dict) -> np.ndarray:
-    """Value of an index, which may itself be read from an input (gather)."""
+    """Return the value of an index, which may itself be read from an input (gather)."""
     loaded: dict = {}
 
     def as_variable(load):
@@ -150,5 +150,5 @@ def _index(expr, space: dict, sources: dict) -> np.ndarray:
 
 
 def count_up(*shape: int, start: int = 0) -> np.ndarray:
-    """Distinct whole numbers, exact in float32: an element that was moved can be told from every other."""
+    """Return distinct integers, exact in float32, so that each moved element can be identified."""
     return start + np.arange(np.prod(shape, dtype=int), dtype="float32").reshape(shape)

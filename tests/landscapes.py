@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Toy landscapes whose optimum is known: a space, the cost of a genome, and the lowest cost."""
+"""Toy search landscapes with known optima: a space, the cost of a genome, and the lowest cost."""
 
 import math
 import zlib
@@ -50,12 +50,12 @@ def _far(genome) -> float:
 
 
 def separable() -> Landscape:
-    """Every gene for itself."""
+    """Return a landscape in which genes are independent."""
     return Landscape(tiles(), lambda genome: 1.0 + _far(genome), 1.0)
 
 
 def rugged() -> Landscape:
-    """Genes depend on each other, and every genome has a height of its own on top."""
+    """Return a landscape in which genes depend on each other, with noise added to each genome."""
 
     def cost(genome) -> float:
         noise = zlib.crc32(repr(sorted(genome.items())).encode()) / 2**32
@@ -67,7 +67,7 @@ def rugged() -> Landscape:
 
 
 def broken() -> Landscape:
-    """Large parts of the space fail, close to the optimum as well."""
+    """Return a landscape in which large parts of the space fail, close to the optimum as well."""
 
     def cost(genome) -> float | None:
         if genome["row_inner"] * genome["column_inner"] > 64 or genome["row_tile"] * genome["unroll"] > 64:
@@ -78,7 +78,7 @@ def broken() -> Landscape:
 
 
 def run(landscape: Landscape, search: GeneticSearch, budget: int, batch: int = 8) -> list[float]:
-    """Lowest cost after each trial (infinite before one succeeds)."""
+    """Return the lowest cost after each trial (infinite before one succeeds)."""
     history, best = [], math.inf
     while len(history) < budget and (genomes := search.ask(min(batch, budget - len(history)))):
         for genome in genomes:
@@ -90,7 +90,7 @@ def run(landscape: Landscape, search: GeneticSearch, budget: int, batch: int = 8
 
 
 def at_random(landscape: Landscape, budget: int, seed: int) -> float:
-    """Lowest cost of as many different genomes drawn at random."""
+    """Return the lowest cost of `budget` different random genomes."""
     rng, seen = np.random.default_rng(seed), {}
     while len(seen) < budget:
         genome = landscape.space.random(rng)

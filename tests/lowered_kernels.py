@@ -7,19 +7,19 @@ ITEM, J = tirx.Var("item", "int32"), tirx.Var("j", "int32")
 
 
 def image(name, dtype):
-    """A parameter that is an image."""
+    """Return a parameter that is an image."""
     return tirx.Var(f"{name}_ptr", ir.PointerType(ir.PrimType(dtype), "global.texture"))
 
 
 def load(texture, row, lane=None):
-    """A texel, or one number of it."""
+    """Return the load of a texel, or of one number of it."""
     lanes = tirx.Ramp(0, 1, 4) if lane is None else lane
     dtype = str(texture.ty.element_type.dtype) + ("x4" if lane is None else "")
     return tirx.call_intrin(dtype, ir.Op.get("tirx.texture2d_load"), texture, ITEM, row, 0, 128, lanes)
 
 
 def store(texture, value, row=0):
-    """A texel that is written."""
+    """Return the store of a texel."""
     return tirx.Evaluate(
         tirx.call_intrin("int32", ir.Op.get("tirx.texture2d_store"), texture, ITEM, row, 0, 128, value)
     )
@@ -30,7 +30,7 @@ def _place():
 
 
 def read_integers(texture, lane=None, function="read_imagei"):
-    """The same of a texture of integers, by OpenCL's own function."""
+    """Return the load from a texture of integers, by OpenCL's own function."""
     texel = tirx.call_pure_extern("int32x4", function, texture, _place())
     if lane is None:
         return texel
@@ -39,12 +39,12 @@ def read_integers(texture, lane=None, function="read_imagei"):
 
 
 def write_integers(texture, value, function="write_imagei"):
-    """A texel of integers that is written by OpenCL's own function."""
+    """Return the store of a texel of integers, by OpenCL's own function."""
     return tirx.Evaluate(tirx.call_extern("int32", function, texture, _place(), value))
 
 
 def kernel(params, stmts):
-    """A kernel of statements; a parameter is an image or a buffer."""
+    """Return a kernel of statements; a parameter is an image or a buffer."""
     pointers, declared = [], []
     for each in params:
         if isinstance(each.ty, ir.PointerType):

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def matmuls(path: Path, *weights: tuple[int, int], seed: int = 0) -> Path:
-    """A model of matmuls with a function between them that keeps them apart."""
+    """Write a model of matmuls with a function between them that keeps them from being merged."""
     random, nodes, constants, last = np.random.default_rng(seed), [], [], "x"
     for number, shape in enumerate(weights):
         constants.append(numpy_helper.from_array(random.standard_normal(shape).astype("float32"), f"w{number}"))

@@ -55,7 +55,7 @@ def vector_copy(scope="global", dtype="float32"):
 
 
 def vector_erf():
-    """Return ``B = erf(A)``, four elements at a time, of which TVM makes no vectors."""
+    """Return ``B = erf(A)``, four elements at a time, which TVM does not vectorize."""
 
     @T.prim_func(s_tir=True)
     def kernel(A: T.Buffer((N, N), "float32"), B: T.Buffer((N, N), "float32")):
@@ -90,7 +90,7 @@ def stencil():
 
 
 def matmul(tile: int):
-    """Return ``C = A @ B``, an element for each thread; groups of `tile` rows."""
+    """Return ``C = A @ B``, an element for each thread; thread blocks of `tile` rows."""
     across = GROUP // tile
 
     @T.prim_func(s_tir=True)
@@ -115,7 +115,7 @@ def matmul(tile: int):
 
 
 def virtual_matmul(virtual: int):
-    """Return ``C = A @ B``, `virtual` rows for each thread; what they read of B is the same."""
+    """Return ``C = A @ B``, `virtual` rows for each thread, which all read the same elements of B."""
 
     @T.prim_func(s_tir=True)
     def kernel(A: T.Buffer((N, N), "float32"), B: T.Buffer((N, N), "float32"), C: T.Buffer((N, N), "float32")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module as a few short lines, to be compared with what a test expects."""
+"""A module as a few short lines, to be compared with a test's expectation."""
 
 import re
 from textwrap import dedent
@@ -8,7 +8,7 @@ import tvm
 
 from smartmem_tvm.module_file import module_text
 
-# What a line says beside what is computed: types, classes, options that are nothing, and how TVMScript writes numbers.
+# Parts of a line that do not matter to a test: types, classes, empty options, and TVMScript's notation of numbers.
 _NOISE = (
     (r": R\.\w+(\([^=]*\))?(, dtype=\"\w+\"\))? = ", " = "),
     (r", out_ty=.*\)$", ")"),
@@ -25,7 +25,7 @@ _PLAIN_AXES = re.compile(r"[\w, ]+ = T\.axis\.(remap\(.*|\w+\([^,]*, \w+\))")
 
 
 def module_lines(mod: tvm.IRModule) -> str:
-    """The loops and stores of each kernel, and the bindings of each Relax function."""
+    """Return the loops and stores of each kernel, and the bindings of each Relax function."""
     lines = []
     for line in map(str.strip, module_text(mod).splitlines()):
         if re.fullmatch(f"{_LOOP}|{_STORE}|{_BINDING}", line) and not _PLAIN_AXES.fullmatch(line):
@@ -37,5 +37,5 @@ def module_lines(mod: tvm.IRModule) -> str:
 
 
 def assert_lines(mod: tvm.IRModule, expected: str) -> None:
-    """A module is these lines."""
+    """Assert that a module consists of these lines."""
     assert module_lines(mod) == dedent(expected).strip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax modules of plain operators computed by numpy: a second opinion, and much faster than compiling them."""
+"""Evaluate Relax modules of plain operators by numpy: independent of TVM, and much faster than compiling."""
 
 import numpy as np
 from tvm import ir, relax
@@ -73,7 +73,7 @@ def _conv2d(call, x, w):
     return result.reshape(result.shape[0], outputs, rows, columns)
 
 
-# With attributes.
+# Operators with attributes.
 _SPECIAL = {
     **dict.fromkeys(_REDUCE, _reduce),
     "nn.softmax": _softmax,
@@ -91,7 +91,7 @@ _SPECIAL = {
 
 
 def evaluate(mod, *arrays) -> tuple[list[np.ndarray], float]:
-    """Results of ``main``, and the largest finite magnitude that was met on the way."""
+    """Return the results of ``main``, and the largest finite magnitude of any value in it."""
     values = dict(zip(mod["main"].params, arrays))
     seen = list(arrays)
 

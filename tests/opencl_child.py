@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that `fake_driver.run_child` starts, and what functions that run in it share."""
+"""The process that `fake_driver.run_child` starts, and the helpers of functions that run in it."""
 
 import ctypes
 import functools
@@ -31,7 +31,7 @@ class Fake:
         return json.loads(self.library.fake_report())
 
     def forget(self) -> None:
-        """Calls and refusals so far do not count."""
+        """Reset the counts of calls and refusals."""
         self.library.fake_forget()
 
     def lose(self, device: int, after: int = 0) -> None:
@@ -45,7 +45,7 @@ def fake() -> Fake:
 
 @functools.cache
 def load():
-    """TVM with OpenCL."""
+    """Import TVM with OpenCL."""
     import tvm
 
     import smartmem_tvm  # noqa: F401  loads the library, unless there is one
@@ -56,7 +56,7 @@ def load():
 
 
 def live() -> dict[str, int]:
-    """Driver objects that the library says it holds, by kind."""
+    """Return the numbers of driver objects that the library reports, by kind."""
     gc.collect()
     counts = load().get_global_func("smartmem.opencl.live_objects")()
     return {str(kind): int(count) for kind, count in counts.items()}
@@ -67,7 +67,7 @@ def resident_bytes() -> int:
 
 
 def problem_of(action) -> str:
-    """The message of what an action raises: the last line of the error, without its type."""
+    """Return the message of the error that an action raises: its last line, without the type."""
     try:
         action()
     except Exception as error:
@@ -76,7 +76,7 @@ def problem_of(action) -> str:
 
 
 def sentence(message: str) -> str:
-    """The message of an error; it is one line and ends as a sentence does."""
+    """Return the message of an error, asserting that it is one line and ends like a sentence."""
     lines = [line for line in message.strip().splitlines() if line.strip()]
     assert len(lines) == 1, message
     assert lines[0].endswith("."), message
@@ -84,7 +84,7 @@ def sentence(message: str) -> str:
 
 
 def choose_build() -> None:
-    """``SMARTMEM_TEST_LIBRARY`` names another build of the device library, a sanitised one."""
+    """Load the build of the device library that ``SMARTMEM_TEST_LIBRARY`` names, a sanitized one."""
     if path := os.environ.get("SMARTMEM_TEST_LIBRARY"):
         _smartmem_opencl.library_path = lambda: Path(path)
         assert _smartmem_opencl.load() == path
@@ -93,7 +93,7 @@ def choose_build() -> None:
 def main(file: str, function: str, arguments: str, result: str) -> None:
     choose_build()
     sys.path.insert(0, str(Path(__file__).parent))
-    # The test module's functions import this file by its name: there must be one copy of it.
+    # The test module's functions import this file by its name, and there must be one copy of it only.
     sys.modules["opencl_child"] = sys.modules["__main__"]
     spec = importlib.util.spec_from_file_location("child_module", file)
     module = importlib.util.module_from_spec(spec)
@@ -104,8 +104,8 @@ def main(file: str, function: str, arguments: str, result: str) -> None:
 
 
 def serve() -> list[str]:
-    """Fork for each request on stdin and say how the child ended; returns in the children, with their arguments."""
-    import smartmem_tvm  # noqa: F401  what takes long, and touches no driver
+    """Fork for each request on stdin and report the child's exit; return in the children, with their arguments."""
+    import smartmem_tvm  # noqa: F401  the slow import, which touches no driver
 
     for line in sys.stdin:
         request = json.loads(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an integer expression of OpenCL C takes other values as a loop goes on: tried, with numbers for all else."""
+"""Test by evaluation whether an integer expression of OpenCL C changes within a loop; other names get numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from types import CodeType
 
 _SAMPLES = 64
-_BELOW = (2, 8, 64, 1024)  # of variables that nothing is known of, such as the number of a thread, in turns
+_BELOW = (2, 8, 64, 1024)  # bounds, in turns, for unknown variables such as the index of a thread
 _FUNCTIONS = {"min": min, "max": max, "select": lambda no, yes, condition: yes if condition else no}
 _IDENTITY = re.compile(r"(?:convert|as)_\w+")
 _CAST = re.compile(r"\(\s*(?:u?(?:int|long|short|char)|bool|float|half)\s*\)")
@@ -17,14 +17,14 @@ _CAST = re.compile(r"\(\s*(?:u?(?:int|long|short|char)|bool|float|half)\s*\)")
 def changes(expression: str, variable: str, extent: int | None) -> bool:
     """Whether an expression takes different values in one run of a loop.
 
-    It was seen to, or it cannot be said: what is no plain integer expression counts as one that does.
+    True if it was seen to change; also for anything but a plain integer expression, which cannot be evaluated.
 
     Parameters
     ----------
     variable : str
-        What the loop counts, from 0.
+        The loop's counter, from 0.
     extent : int or None
-        How far, if that is known.
+        Number of iterations, if known.
     """
     code = _compiled(expression)
     if code is None:
@@ -42,7 +42,7 @@ def _compiled(expression: str) -> CodeType | None:
     for c, python in (("&&", " and "), ("||", " or "), ("/", "//")):
         text = text.replace(c, python)
     text = re.sub(r"!(?!=)", " not ", text)
-    text = re.sub(r"\((?:u?int|long)4\)", "", text)  # a vector's constructor: what is left is a tuple
+    text = re.sub(r"\((?:u?int|long)4\)", "", text)  # without a vector's constructor, a tuple is left
     try:
         return compile(text.strip(), "<expression>", "eval")
     except SyntaxError:
@@ -53,13 +53,13 @@ def _differs(code: CodeType, variable: str, extent: int, seed: int) -> bool:
     rng = random.Random(seed)
     rest = _Numbers(rng, _BELOW[seed % len(_BELOW)])
     tries = {0, extent - 1, *(rng.randrange(extent) for _ in range(2)), 1 % extent, 2 % extent}
-    # The expression is made of names, numbers and operators of C, and there are no functions but those given here.
+    # The expression has names, numbers and operators of C only, and no functions but those given here.
     seen = {eval(code, {"__builtins__": {}}, rest.with_value(variable, number)) for number in tries}
     return len(seen) > 1
 
 
 class _Number(int):
-    """Some number, which may be called like ``get_local_id`` or indexed like memory, for another one."""
+    """A number that may be called like ``get_local_id`` or indexed like memory, which gives another number."""
 
     def __call__(self, *where: int) -> int:
         return hash((int(self), *map(int, where))) % max(_BELOW)
@@ -68,7 +68,7 @@ class _Number(int):
 
 
 class _Numbers(dict):
-    """A value for every name: the same one each time."""
+    """A mapping with a value for every name, the same one each time."""
 
     def __init__(self, rng: random.Random, below: int):
         super().__init__(_FUNCTIONS)

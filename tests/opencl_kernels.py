@@ -13,12 +13,12 @@ TEXTURE = "global.texture"
 
 
 def target():
-    """OpenCL for kernels that a test writes itself."""
+    """Return an OpenCL target for kernels that a test writes itself."""
     return load().target.Target("opencl", host="llvm")
 
 
 def elementwise(name: str, size: int, group: int = WORK_GROUP, addend: float = 1.0):
-    """``dst[i] = src[i] + addend``; the fake driver adds what the name says."""
+    """Return ``dst[i] = src[i] + addend``; the fake driver reads the addend from the kernel's name."""
 
     @T.prim_func(s_tir=True)
     def kernel(src: T.Buffer((size,), "float32"), dst: T.Buffer((size,), "float32")):
@@ -47,7 +47,7 @@ def numbers(size: int, first: int = 0) -> np.ndarray:
 
 
 def check_add_one(run, device, size: int = 1024) -> bool:
-    """Whether a launch on the device gives the right numbers."""
+    """Whether a launch on the device gives the right results."""
     tensor = load().runtime.tensor
     source, result = tensor(numbers(size), device), tensor(np.zeros(size, "float32"), device)
     run(source, result)
@@ -93,7 +93,7 @@ def texture_round_trips(*shapes: tuple[int, int]):
 
 
 def texel_copy(height: int, width: int, source: str, target_scope: str):
-    """A kernel with one work item for each texel."""
+    """Return a kernel with one work-item for each texel."""
 
     @T.prim_func(s_tir=True)
     def kernel(
@@ -112,7 +112,7 @@ def texel_copy(height: int, width: int, source: str, target_scope: str):
 
 
 def lowered(module):
-    """Relax to what the virtual machine runs, with its plan of memory."""
+    """Lower Relax to code of the virtual machine, with its memory plan."""
     t = relax.transform
     passes = [
         *(t.ToNonDataflow(), t.RemovePurityChecking(), t.CallTIRRewrite(), t.Normalize(), t.StaticPlanBlockMemory()),

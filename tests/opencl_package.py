@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What setup.py declares, and processes in which the package is as good as installed."""
+"""The declarations of setup.py, and processes in which the package appears to be installed."""
 
 import os
 import runpy
@@ -15,14 +15,14 @@ PYTHON = Path(smartmem_tvm.__file__).resolve().parent.parent
 
 
 def declared() -> dict:
-    """The arguments that setup.py gives to setuptools."""
+    """Return the arguments that setup.py gives to setuptools."""
     with mock.patch("setuptools.setup") as setup:
         runpy.run_path(str(ROOT / "setup.py"))
     return setup.call_args.kwargs
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
-    """Variables for a process that finds the package and its entry points, installed or not."""
+    """Return environment variables for a process that finds the package and its entry points, installed or not."""
     info = folder / "smartmem_entry_points-1.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: smartmem-entry-points\nVersion: 1\n")
@@ -33,7 +33,7 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
 
 
 def python(folder: Path, program: str, **variables: str) -> list[str]:
-    """Lines that a program prints in such a process."""
+    """Return the lines that a program prints in such a process."""
     command = [sys.executable, "-c", program]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=folder, env=environment(folder, **variables), check=False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated OpenCL C, as far as it matters for images: arguments, loops, and every place that names an image."""
+"""Parser of generated OpenCL C for its uses of images: arguments, loops, and every place that names an image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Argument:
     Attributes
     ----------
     type : str
-        Everything but its name, as ``"__global float* restrict"``.
+        The declaration without the name, such as ``"__global float* restrict"``.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Argument:
 
     @property
     def image(self) -> bool:
-        """Whether it is an image of any kind."""
+        """Whether the argument is an image of any kind."""
         return re.search(r"\bimage\w+_t\b", self.type) is not None
 
 
@@ -49,9 +49,9 @@ class Loop:
     Attributes
     ----------
     variables : frozenset of str
-        What the loop counts, or what its condition looks at.
+        The loop's counter, or the variables of its condition.
     extent : int or None
-        How often it runs, if it counts from 0 to a number.
+        Number of iterations, if the loop counts from 0 to a number.
     """
 
     variables: frozenset[str]
@@ -67,9 +67,9 @@ class Use:
     Attributes
     ----------
     function : str
-        Whose first argument the image is there; empty if it is none's.
+        The function whose first argument is the image; empty if there is none.
     arguments : tuple of str
-        Of that function.
+        Arguments of that function.
     start, end : int
         ``body[start:end]`` is the call.
     """
@@ -82,7 +82,7 @@ class Use:
 
     @property
     def coordinate(self) -> str:
-        """Where the image is read or written."""
+        """Return the coordinate at which the image is read or written."""
         return self.arguments[-1 if self.reads else 1]
 
     @property
@@ -103,7 +103,7 @@ class KernelSource:
     Attributes
     ----------
     body : str
-        What is between its braces, without comments.
+        The text between its braces, without comments.
     """
 
     name: str
@@ -112,27 +112,27 @@ class KernelSource:
 
     @cached_property
     def loops(self) -> list[Loop]:
-        """All loops, each outer one before those inside of it."""
+        """Return all loops, outer ones first."""
         return [self._loop(match) for match in _LOOP.finditer(self.body)]
 
     @cached_property
     def uses(self) -> list[Use]:
-        """Every place that names an image."""
+        """Return every place that names an image."""
         images = [re.escape(argument.name) for argument in self.arguments if argument.image]
         found = re.finditer(rf"\b(?:{'|'.join(images)})\b", self.body) if images else ()
         return [self._use(match) for match in found]
 
     @cached_property
     def texels(self) -> dict[str, bool]:
-        """Every variable of four numbers, and whether it is declared as what is read from an image."""
+        """Return every vector variable of four lanes, and whether a read from an image initializes it."""
         return {match[1]: match[2] is not None for match in _TEXEL.finditer(self.body)}
 
     def loops_around(self, place: int) -> list[Loop]:
-        """The loops that a place of the body is in."""
+        """Return the loops around a place of the body."""
         return [loop for loop in self.loops if loop.start <= place < loop.end]
 
     def block_end(self, place: int) -> int:
-        """Where the innermost block around a place ends."""
+        """Return the end of the innermost block around a place."""
         return closing(self.body, place, _BRACES, len(self.body))
 
     def _loop(self, match: re.Match) -> Loop:
@@ -157,7 +157,7 @@ class KernelSource:
 
 
 def closing(text: str, place: int, pair: re.Pattern, otherwise: int) -> int:
-    """Where the bracket closes that is open at a place."""
+    """Return the place of the bracket that closes the one open at `place`."""
     depth = 1
     for match in pair.finditer(text, place):
         depth += 1 if match[0] in "{([" else -1
@@ -167,17 +167,17 @@ def closing(text: str, place: int, pair: re.Pattern, otherwise: int) -> int:
 
 
 def within_brackets(text: str, place: int) -> str:
-    """What stands from a place to the ``]`` that closes there."""
+    """Return the text from a place to the closing ``]``."""
     return text[place : closing(text, place, _BRACKETS, len(text))]
 
 
 def within_parentheses(text: str, place: int) -> str:
-    """What stands from a place to the ``)`` that closes there."""
+    """Return the text from a place to the closing ``)``."""
     return text[place : closing(text, place, _PARENTHESES, len(text))]
 
 
 def split_arguments(text: str) -> list[str]:
-    """The arguments of a call, without what is around them."""
+    """Return the arguments of a call, without surrounding spaces."""
     parts, depth, start = [], 0, 0
     for match in re.finditer(r"[(),\[\]{}]", text):
         if match[0] == "," and depth == 0:
@@ -189,7 +189,7 @@ def split_arguments(text: str) -> list[str]:
 
 
 def parse_kernels(source: str) -> list[KernelSource]:
-    """The kernels that a source defines; declarations are none."""
+    """Return the kernels that a source defines; declarations do not count."""
     source = _COMMENT.sub("", source)
     found = []
     for match in _KERNEL.finditer(source):
@@ -205,7 +205,7 @@ def _argument(text: str) -> Argument:
 
 
 def sources(code: relax.VMExecutable | tvm.runtime.Module) -> Iterator[str]:
-    """The OpenCL source of each module of kernels that compiled code imports."""
+    """Yield the OpenCL source of each module of kernels that compiled code imports."""
     module = code.mod if isinstance(code, relax.VMExecutable) else code
     if module.kind == "opencl":
         yield module.inspect_source()

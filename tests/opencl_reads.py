@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each texel that a kernel reads it uses, by its source; `analysis.texel_reads` needs none."""
+"""Find the lanes that a kernel uses of each texel it reads, from its source; `analysis.texel_reads` needs no source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LETTERS = str.maketrans("xyzw", "0123")
 
 @dataclass(frozen=True)
 class Lane:
-    """A number of a texel, and the place of the body where it is used."""
+    """A lane of a texel, and the place in the body that uses it."""
 
     text: str
     place: int
@@ -30,12 +30,12 @@ class Lane:
 
 @dataclass(frozen=True)
 class Read:
-    """One texel that is read.
+    """One read of a texel.
 
     Attributes
     ----------
     lanes : tuple of Lane or None
-        The numbers that are used; None if the texel is used as a whole.
+        The lanes in use; None if the texel is used as a whole.
     """
 
     use: Use
@@ -43,20 +43,20 @@ class Read:
 
 
 def count_reads(kernel: KernelSource, reads: Iterable[Read]) -> TexelReads:
-    """How many of a kernel's reads use the whole texel, and why the others do not."""
+    """Count the reads of a kernel that use the whole texel, and the reasons of the others."""
     reasons = Counter(why_partial(kernel, read) for read in reads)
     return TexelReads(reasons.pop(None, 0), dict(sorted(reasons.items())))
 
 
 def texel_reads(kernel: KernelSource) -> Iterator[Read]:
-    """Every read of a texel in a kernel."""
+    """Yield every read of a texel in a kernel."""
     for use in kernel.uses:
         if use.reads:
             yield Read(use, _lanes(kernel, use))
 
 
 def why_partial(kernel: KernelSource, read: Read) -> str | None:
-    """The reason of `PARTIAL` why a read uses fewer numbers than it gets, None if it uses all."""
+    """Return the reason of `PARTIAL` why a read uses some lanes only, None if it uses all."""
     if read.lanes is None or {lane.text for lane in read.lanes} >= LANES:
         return None
     again = {name for loop in kernel.loops_around(read.use.start) for name in loop.variables}
@@ -73,7 +73,7 @@ def why_partial(kernel: KernelSource, read: Read) -> str | None:
 
 
 def _walks(loop: Loop, lane: Lane) -> bool:
-    """Whether a loop that the texel was read in front of goes over all of its lanes."""
+    """Whether a loop after the read of a texel runs over all of its lanes."""
     return loop.extent == len(LANES) and lane.text in loop.variables
 
 
@@ -93,7 +93,7 @@ def _lanes(kernel: KernelSource, use: Use) -> tuple[Lane, ...] | None:
 
 
 def _used_here(body: str, start: int, end: int) -> tuple[Lane, ...] | None:
-    """The lanes of the texel ``body[start:end]`` that are used right there."""
+    """Return the lanes of the texel ``body[start:end]`` that the same expression uses."""
     before = body[max(0, start - 32) : start]
     if _PICKED.search(before) and body.startswith(")[", end):
         return (Lane(_stripped(within_brackets(body, end + 2)), start),)
@@ -109,7 +109,7 @@ def _used_here(body: str, start: int, end: int) -> tuple[Lane, ...] | None:
 
 
 def _stripped(text: str) -> str:
-    """An expression without the parentheses and conversions around it."""
+    """Return an expression without the parentheses and conversions around it."""
     while True:
         inner = re.fullmatch(r"\s*(?:convert_\w+|\(\s*\w+\s*\))?\s*\((.*)\)\s*", text, re.DOTALL)
         if inner is None or within_parentheses(inner[1] + ")", 0) != inner[1]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that generated OpenCL keeps: what a driver would refuse, miscompute, or do four times over.
+"""Rules for generated OpenCL: nothing that a driver would refuse, miscompute, or do four times over.
 
-What would be wrong is refused before there is a source (`tvm_mends.CheckImages`); here is in addition what only TVM's
-code generator can get wrong, and what is slow and right.
+`tvm_mends.CheckImages` refuses wrong kernels before there is a source. The rules here also cover faults that only TVM's
+code generator can make, and code that is right but slow.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LANE_SET = r"(?:\(\(\w+\s*\*\)&{name}\)\[[^\]]*\]|\b{name}\.(?:s[0-3]|[xyzw]))\
 
 @dataclass(frozen=True)
 class _Checked:
-    """A kernel, and what is known of it."""
+    """A kernel and its facts."""
 
     source: KernelSource
     plan: Planned | None
@@ -78,7 +78,7 @@ def check_opencl(
     Returns
     -------
     dict
-        Kernel -> how many of its reads use whole texels, and why the others do not.
+        Kernel -> number of its reads that use whole texels, and the reasons of the others.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def _whole_texels_written(kernel: _Checked) -> Iterator[str]:
 
 
 def _no_texel_changed(kernel: _Checked) -> Iterator[str]:
-    """Of four threads that each change a number of one texel and write it back, three do so in vain."""
+    """Refuse threads that each change one number of a texel and write it back: of four, three writes are lost."""
     for use in kernel.writes:
         for name in _names(use.arguments[-1]):
             lane = _LANE_SET.format(name=name)
@@ -202,7 +202,7 @@ RULES: dict[str, Callable[[_Checked], Iterator[str]]] = {
     "no double qualifiers": _no_double_qualifiers,
     "vectors have widths that OpenCL has": _legal_widths,
 }
-"""Rule -> what says of a kernel where it breaks it."""
+"""Rule -> function that yields the places where a kernel breaks it."""
 
 
 def _names(text: str) -> set[str]:
@@ -214,15 +214,15 @@ def _said(loop: Loop) -> str:
 
 
 def _moves(kernel: _Checked, use: Use, loop: Loop) -> bool:
-    """Whether an access goes to another texel as a loop goes on."""
+    """Whether an access goes to different texels within a loop."""
     names = _names(use.coordinate)
     if names & set(_SET.findall(kernel.source.body, loop.start, use.start)):
-        return True  # it is computed inside of the loop, from what may change
+        return True  # computed inside of the loop, from values that may change
     return any(changes(use.coordinate, name, loop.extent) for name in names & loop.variables)
 
 
 def _is_texel(kernel: _Checked, value: str) -> bool:
-    """Whether a value is made of anything with four numbers, and not of single ones of them."""
+    """Whether a value comes from vectors of four lanes, and not from single lanes."""
     for match in _TEXEL.finditer(value):
         # OpenCL takes one number in the place of four.
         if not match[0].startswith("(") or len(split_arguments(within_parentheses(value, match.end()))) == TEXEL:

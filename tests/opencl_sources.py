@@ -9,7 +9,7 @@ POCL = "Portable Computing Language"
 
 
 def source(names: list[str], body: str = "") -> str:
-    """OpenCL C as TVM writes it: every kernel is declared before each one."""
+    """Return OpenCL C as TVM writes it: all kernels are declared in front of each kernel."""
     declarations = "".join(f"__kernel void {name}(__global float* a);\n" for name in names)
     kernels = (f"__kernel void {name}(__global float* a) {{\n  a[0] = 1;{body}\n}}\n" for name in names)
     size = "// Work group 64 1 1, grid 16 1 1\n"
@@ -17,7 +17,7 @@ def source(names: list[str], body: str = "") -> str:
 
 
 def build(code: str, device: int = 0) -> int:
-    """How many kernels were compiled; the others came from the cache."""
+    """Build a source; return the number of compiled kernels, the others came from the cache."""
     create, build = (load().get_global_func(f) for f in ("ffi.Module.create.opencl", "smartmem.opencl.build"))
     return int(build(create(code.encode(), "cl", {}, {}), device))
 

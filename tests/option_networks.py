@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Five small ONNX networks that between them reach every family of kernels: options are switched off on them."""
+"""Five small ONNX networks that together have every family of kernels, for tests that switch options off."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ class Network:
         return name
 
     def weight(self, *shape: int, terms: int | None = None) -> str:
-        """Numbers that keep a sum of so many terms about as large as one of them."""
+        """Add a weight that keeps a sum of `terms` terms about as large as one of them."""
         return self.constant(self.random.standard_normal(shape) / np.sqrt(terms or 1))
 
     def conv(self, x: str, given: int, made: int, size: int = 3, groups: int = 1, kind="Conv", **attributes) -> str:
@@ -73,7 +73,7 @@ def shuffles() -> onnx.ModelProto:
 
 
 def windows() -> onnx.ModelProto:
-    """Attention in windows that are shifted, with a mask of booleans."""
+    """Attention in shifted windows, with a boolean mask."""
     net, heads = Network(1, 6, 6, 16), 2
     x = net.norm("x", 16)
     rolled = net.op("Concat", *(net.op("Slice", x, *cut) for cut in _cuts(net)), axis=1)

@@ -9,7 +9,7 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
 def recurrent_layer(op: str, hidden: int, steps: int, batch: int, ways: int = 1, lengths=None, **attributes):
-    """A model of one layer whose input is ``x``, [steps, batch, 5]; its results are ``y`` and ``h``."""
+    """Return a model of one layer with input ``x``, [steps, batch, 5], and results ``y`` and ``h``."""
     random = np.random.default_rng(1)
     rows = GATES[op] * hidden
     shapes = {"w": (ways, rows, 5), "r": (ways, rows, hidden), "b": (ways, 2 * rows)}

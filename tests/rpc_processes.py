@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trackers and servers in processes of their own, of which nothing may be left."""
+"""Trackers and servers in processes of their own, which must all end."""
 
 import json
 import os
@@ -22,15 +22,15 @@ _SECONDS = 60
 
 
 class Started:
-    """A process that serves, and its descendants, which inherit a mark in their environment.
+    """A serving process and its descendants, which inherit a mark in their environment.
 
     Attributes
     ----------
     process : subprocess.Popen
     facts : dict
-        What it printed.
+        The JSON object that it printed.
     log : Path
-        What it prints on stderr.
+        The file with its stderr.
     """
 
     def __init__(self, process: subprocess.Popen, mark: str, log: Path, facts: dict):
@@ -41,23 +41,23 @@ class Started:
         return self.facts["address"]
 
     def sessions(self) -> list[int]:
-        """The ids of processes that serve a session."""
+        """Return the ids of processes that serve a session."""
         return [each for each in marked(self.mark) if each != self.process.pid]
 
     def end(self, by: signal.Signals = signal.SIGTERM) -> int:
-        """End it, and return its exit code."""
+        """End the process, and return its exit code."""
         self.process.send_signal(by)
         return self.process.wait(_SECONDS)
 
     def end_all(self):
-        """End it and what a server of TVM's own leaves behind."""
+        """End the process and the processes that TVM's own server leaves behind."""
         self.end(signal.SIGKILL)
         for each in marked(self.mark):
             os.kill(each, signal.SIGKILL)
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that are alive and have a mark."""
+    """Return the ids of live processes with a mark."""
     wanted, found = f"{_MARK}={mark}".encode(), []
     for folder in Path("/proc").iterdir():
         try:
@@ -69,7 +69,7 @@ def marked(mark: str) -> list[int]:
 
 
 def until(condition, seconds=_SECONDS):
-    """Wait for something that becomes true, and return it."""
+    """Wait until `condition` returns a true value, and return that."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, f"not within {seconds} s"
@@ -79,7 +79,7 @@ def until(condition, seconds=_SECONDS):
 
 @contextmanager
 def started(folder: Path, *arguments: str, program=COMMAND, python=(sys.executable,), **variables: str):
-    """A `Started` of this package's command; when it ends, so do all its processes, which is checked."""
+    """Yield a `Started` of this package's command; afterwards check that all its processes have ended."""
     mark = secrets.token_hex(8)
     log = folder / f"{mark}.log"
     path = os.pathsep.join([str(PYTHON), os.environ.get("PYTHONPATH", "")])
@@ -105,7 +105,7 @@ def started(folder: Path, *arguments: str, program=COMMAND, python=(sys.executab
 
 
 def _facts(process: subprocess.Popen) -> dict:
-    """The JSON object that a process prints before it serves."""
+    """Return the JSON object that a process prints before it serves."""
     printed = ""
     for line in process.stdout:
         printed += line
@@ -115,24 +115,24 @@ def _facts(process: subprocess.Popen) -> dict:
 
 
 def tracker(folder: Path, *options: str):
-    """A tracker, as `started`."""
+    """Start a tracker, as `started`."""
     return started(folder, "rpc", "tracker", "--json", *options)
 
 
 def server(folder: Path, *options: str, **given):
-    """A server, as `started`."""
+    """Start a server, as `started`."""
     return started(folder, "rpc", "server", "--json", *options, **given)
 
 
 @contextmanager
 def device(folder: Path, tracker: Started, key: str, **given):
-    """A server that has registered with a tracker."""
+    """Start a server that has registered with a tracker."""
     with server(folder, "--tracker", tracker.address, "--key", key, **given) as started:
         until(lambda: "Registered" in started.log.read_text())
         yield started
 
 
 def connect(server: Started, address: str = "") -> session.Session:
-    """A session, by default at the server's own address; a busy machine may take long to import TVM for the first."""
+    """Open a session, by default at the server's own address; the first one may wait long for the import of TVM."""
     with patch.object(session, "_CONNECT_SECONDS", _SECONDS):
         return session.Session(session.parse_address(address or server.address), "", "")

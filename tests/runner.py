@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner of native/run, built once for each change of its sources, and calls of it."""
+"""The runner of native/run, built again only if its sources change, and calls of it."""
 
 import fcntl
 import functools
@@ -21,7 +21,7 @@ LIBRARIES = tuple(Path(package.__file__).parent / "lib" for package in (tvm, tvm
 
 @functools.cache
 def built(kind: str = "None", flags: str = "") -> Path:
-    """A folder with the program, its library and TVM's; without optimisation, fifteen seconds of compiling."""
+    """Return a folder with the program, its library and TVM's; compiled without optimization, in fifteen seconds."""
     files = [path for path in sorted((ROOT / "native" / "run").rglob("*")) if path.is_file()]
     key = hashlib.sha256(repr((kind, flags, *map(str, LIBRARIES))).encode() + b"".join(map(Path.read_bytes, files)))
     home = ROOT / "build" / "runner"
@@ -37,7 +37,7 @@ def built(kind: str = "None", flags: str = "") -> Path:
 
 def _build(folder: Path, kind: str, flags: str) -> Path:
     before = os.environ.get("CXXFLAGS")
-    os.environ["CXXFLAGS"] = flags  # CMake looks there
+    os.environ["CXXFLAGS"] = flags  # CMake reads it
     try:
         runner.build(runner.Machine("", LIBRARIES), [], folder / "made", kind)
     finally:
@@ -50,18 +50,18 @@ def _build(folder: Path, kind: str, flags: str) -> Path:
 
 
 class Outcome(command_outcome.Outcome):
-    """What one call of the program left behind."""
+    """Exit code and output of one call of the program."""
 
     @property
     def sentence(self) -> str:
-        """The error of a call that failed as it should: one line, exit code 2, nothing else printed."""
+        """Return the error of a call that failed as it should: one line, exit code 2, no other output."""
         assert (self.code, self.out) == (2, ""), self
         assert self.err.startswith("smartmem_run: error: ") and self.err.count("\n") == 1, self.err
         return self.err.removeprefix("smartmem_run: error: ").strip()
 
 
 def call(*arguments: object, program: Path | None = None, before: tuple[str, ...] = (), **variables: str) -> Outcome:
-    """Run the program, without anything of Python in its environment."""
+    """Run the program without Python's variables in its environment."""
     command = [*before, program or built() / runner.PROGRAM, *arguments]
     environment = {"PATH": "/usr/bin", "TVM_NUM_THREADS": "1", "TVM_BIND_THREADS": "0", **variables}
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, env=environment)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What threads of a server do: import, compile, save, load and run models, each whatever the others are at."""
+"""Threads of a server, which import, compile, save, load and run models independently of each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _model(nodes, shape, constants, size) -> ModelProto:
 
 
 def models() -> dict[str, ModelProto]:
-    """Networks of other operators each; of the second the shape arithmetic is folded, of the third a loop unrolled."""
+    """Return networks of different operators; the second has shape arithmetic to fold, the third a loop to unroll."""
     random, node, one = np.random.RandomState(0), helper.make_node, np.array([1])
 
     def numbers(*shape):
@@ -57,12 +57,12 @@ def models() -> dict[str, ModelProto]:
 
 
 class Server:
-    """Threads that compile, others that load what was compiled, and others that run.
+    """Threads that compile models, others that load the compiled models, and others that run them.
 
     Parameters
     ----------
     folder : Path
-        Where models are saved.
+        The folder in which models are saved.
     """
 
     def __init__(self, folder: Path):
@@ -78,7 +78,7 @@ class Server:
         self._shared: dict[str, sm.Compiled] = {}
 
     def run(self, count: int, seconds: float, at_least: int = 1) -> None:
-        """Let so many threads work for so long, but each of them do so many jobs at least."""
+        """Run `count` threads for `seconds`, longer until each has done `at_least` jobs."""
         end = time.monotonic() + seconds
         threads = [threading.Thread(target=self._work, args=(number, end, at_least)) for number in range(count)]
         for each in threads:

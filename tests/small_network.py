@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network with one of everything that a vision transformer has: convolution, attention, norms, GELU."""
+"""A small network with each operator of a vision transformer: convolution, attention, norms, GELU."""
 
 import numpy as np
 import onnx
@@ -29,7 +29,7 @@ _INTEGERS = {
 
 
 def network() -> onnx.ModelProto:
-    """Image ``x`` of (1, 3, 32, 32) in, ``y`` of (1, 10) out; random weights that keep numbers near 1."""
+    """Return the network: image ``x`` (1, 3, 32, 32) in, ``y`` (1, 10) out; random weights keep numbers near 1."""
     random = np.random.default_rng(0)
     constants = [numpy_helper.from_array(np.array(each, "int64"), name) for name, each in _INTEGERS.items()]
     for name, shape in _WEIGHTS.items():

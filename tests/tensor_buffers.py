@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that tensors may be in: aligned or not, of another library."""
+"""Tensors in different memory: aligned, misaligned, or of another library."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ RANDOM = np.random.default_rng(7)
 
 
 def aligned(shape, dtype="float32", off=0) -> np.ndarray:
-    """An array that begins so many bytes after a multiple of 64."""
+    """Return an array that begins `off` bytes after a multiple of 64."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 128, "uint8")
     start = -memory.ctypes.data % 64 + off

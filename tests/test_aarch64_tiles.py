@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks/aarch64_tiles.py reads off compiled tiles; no llvm-mca is needed."""
+"""benchmarks/aarch64_tiles.py reads the right counts off compiled tiles; no llvm-mca is needed."""
 
 import sys
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_the_loop_with_the_most_products():
 
 @pytest.mark.parametrize("tile", [Tile(4, 16), Tile(3, 8), Tile(1, 4)])
 def test_tiles_keep_their_sums_in_registers(tile):
-    """One multiplication for each vector of sums and step, and no store in the loop."""
+    """The loop has one multiplication for each vector of sums and step, and no store."""
     loop, products = tiles.innermost(tiles.assembly(tile, tiles.target_of("neoverse-n2")))
     assert products % (tile.height * tile.width // 4) == 0
     assert not any(line.split()[0].startswith("st") for line in loop)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/accuracy.md is what the committed files say, and they say that every network is right on every target."""
+"""docs/accuracy.md shows the committed files, in which every network is right on every target."""
 
 import runpy
 import sys

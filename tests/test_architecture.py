@@ -12,7 +12,7 @@ import pytest
 import smartmem_tvm
 
 ROOT = Path(smartmem_tvm.__file__).parent
-# Each layer with those below it: a module may import from its own package and from lower layers only.
+# Layers from the bottom up: a module may import from its own package and from lower layers only.
 # fmt: off
 LAYERS = [
     "tables", "planner", "target ir", "analysis", "transform schedule", "tvm_mends", "texture_trial",
@@ -25,7 +25,7 @@ FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
-    """Modules of this package that a file imports, as dotted names below it (``ir.graph``)."""
+    """Return the modules of this package that a file imports, as dotted names below it (``ir.graph``)."""
     found = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
@@ -52,15 +52,15 @@ def test_imports_point_one_way(path):
             assert LEVEL[other] < LEVEL[mine], f"{path} imports {name}"
 
 
-_LONG = {"transform": 3, "tvm_mends": 2}  # names that lead to a pass: transform/fuse/fuse_rows, tvm_mends/keep_nan
+_LONG = {"transform": 3, "tvm_mends": 2}  # names in the path of a pass: transform/fuse/fuse_rows, tvm_mends/keep_nan
 
 
-# Pipelines of TVM with passes of ours in them.
+# Files with TVM's pipelines that contain passes of this package.
 _PIPELINES = ("__init__.py", "lowering.py", "texture_pipeline.py")
 
 
 def passes_of(path: Path) -> set[str]:
-    """The modules or small packages of passes that a file imports."""
+    """Return the modules or small packages of passes that a file imports."""
     found = (name.split(".") for name in imports(path))
     return {".".join(each[: _LONG[each[0]]]) for each in found if each[0] in _LONG}
 
@@ -72,14 +72,14 @@ def test_a_pass_never_imports_another_pass(path):
     assert passes_of(path) <= {own}
 
 
-# A folder of rules, or of passes that ask for plans, and what it may import.
+# Folder of schedule rules, or of passes that ask for plans -> folders that it may import.
 SCHEDULE = {"core": {"core"}, "cpu": {"core", "cpu"}, "gpu": {"core", "gpu"}}
 SCHEDULE["constants"] = {"constants", "choose", "core", "cpu", "gpu"}
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "schedule" and len(p.parts) > 2], ids=str)
 def test_rules_for_cpus_and_for_gpus_share_the_core_only(path):
-    """And what knows them all, the list of rules and the pass that asks them, lies above."""
+    """The list of rules, and the pass that asks them for plans, lie above both."""
     found = {name.split(".")[1] for name in imports(path) if name.startswith("schedule.")}
     assert found <= SCHEDULE[path.parts[1]]
 
@@ -89,7 +89,7 @@ TOOLS = {"bench": {"bench", "timm_networks"}, "page": {"page", "bench"}, "reduce
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "tools" and len(p.parts) > 2], ids=str)
 def test_tools_do_not_know_each_other(path):
-    """Only the page does: it shows what `bench` measured."""
+    """Only the report's page imports another tool, as it shows the measurements of `bench`."""
     found = {name.split(".")[1] for name in imports(path) if name.startswith("tools.")}
     assert found <= TOOLS[path.parts[1]]
 
@@ -112,7 +112,7 @@ def test_compiling_loads_no_tool_and_no_command():
     assert done.stdout.strip() == ""
 
 
-# What changes a module, a graph or a kernel that somebody else holds, and what makes a pass.
+# Functions that change a module, a graph or a kernel with other holders, and those that make a pass.
 CHANGES = {
     *("absorb", "remove", "rename", "replace_value", "update_func", "update_global_info", "update_imports"),
     *("rewrite_blocks", "rewrite_calls", "rewrite_graphs", "rewrite_stages", "edit_blocks", "append_log", "write"),
@@ -121,7 +121,7 @@ CHANGES = {
 
 
 def names_in(path: Path) -> set[str]:
-    """Every name that a file imports, calls or takes from an object."""
+    """Return every name that a file imports, calls or takes from an object."""
     found = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Name | ast.Attribute):
@@ -141,9 +141,9 @@ def test_analysis_reads_only():
 
 
 def test_walks_are_made_in_one_place():
-    """`ir.walk` keeps what callers raise out of TVM's callbacks; `_tvm` lies below it, and `tvm_mends` mends code.
+    """`ir.walk` keeps callers' errors out of TVM's callbacks; `_tvm` lies below it, and `tvm_mends` rewrites code.
 
-    `ir.image_access` follows the braces of the code around an access, which no list of nodes tells.
+    `ir.image_access` follows the nesting of the code around an access, which a list of nodes does not give.
     """
     walkers = {Path("ir/image_access.py"), Path("_tvm.py"), Path("tvm_mends/expressions.py")}
     assert {path for path in FILES if "structural_walk" in names_in(path)} == walkers
@@ -177,7 +177,7 @@ def test_the_reader_of_names_works():
 
 
 def imported_names(path: Path) -> set[tuple[str, str]]:
-    """Module and name of whatever a file imports from this package, in functions too."""
+    """Return module and name of each import of a file from this package, in functions too."""
     found, package_of = set(), ("smartmem_tvm", *path.parent.parts)
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.level or node.module.startswith("smartmem_tvm")):
@@ -188,14 +188,14 @@ def imported_names(path: Path) -> set[tuple[str, str]]:
 
 
 def names_of(module: str) -> set[str]:
-    """What a module has; of one that needs torch, which is not there for tests, what its source defines."""
+    """Return the names in a module, read from its source if it needs torch, which tests do not have."""
     if module.startswith("smartmem_tvm.torch_backend."):
         return defined(Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8"))
     return set(dir(importlib.import_module(module)))
 
 
 def defined(source: str) -> set[str]:
-    """The functions and classes of a source."""
+    """Return the functions and classes of a source."""
     return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
@@ -204,7 +204,7 @@ def test_the_reader_of_definitions_works():
 
 
 def test_what_is_imported_somewhere_exists():
-    """Commands import what they need when they run: what was renamed would be found by users."""
+    """Commands import when they run, so that without this test users would be the first to find a renamed import."""
     missing = []
     for module, name in sorted(set().union(*map(imported_names, FILES))):
         if name not in names_of(module) and importlib.util.find_spec(f"{module}.{name}") is None:
@@ -213,7 +213,7 @@ def test_what_is_imported_somewhere_exists():
 
 
 def bare_constants(source: str) -> list[str]:
-    """Calls of ``relax.const`` that do not say what the numbers are."""
+    """Return the calls of ``relax.const`` without a dtype."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     bare = [each for each in calls if len(each.args) < 2 and not any(word.arg == "dtype" for word in each.keywords)]
     return [found for found in map(ast.unparse, bare) if found.startswith("relax.const(")]
@@ -221,7 +221,7 @@ def bare_constants(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_constants_say_their_dtype(path):
-    """Of an array of 64 bits ``relax.const`` makes 32 of itself."""
+    """Without a dtype, ``relax.const`` narrows an array of 64-bit numbers to 32 bits."""
     assert bare_constants((ROOT / path).read_text(encoding="utf-8")) == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit over many networks: its table, networks that fail, where it goes on, what its page says."""
+"""The audit over many networks: its table, networks that fail, resumed runs, and its page."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far results are off."""
+"""The measures of error between results."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_two_ways_to_round_are_no_fault_of_either():
 
 
 def test_a_third_that_is_wrong_itself_excuses_nothing():
-    """Both are far from it, and it is not from itself: it means another operator."""
+    """Both results are far from the third, which is not far from itself: it computes another operator."""
     assert not judged(EXACT * 3, EXACT * 2.9)["ok"]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/compile_time.md tells what was measured, and compiling is as quick as it says."""
+"""docs/compile_time.md shows the measurements, and compiling is as quick as it says."""
 
 import json
 import os
@@ -25,7 +25,7 @@ CPU = json.loads((ROOT / "benchmarks" / RENDER["FILES"]["CPU"]).read_text(encodi
 
 def test_the_chart_is_that_of_the_committed_file():
     chart = RENDER["CHART"].read_text(encoding="utf-8")
-    # Each label of the picture stands in a comment before its outlines.
+    # matplotlib writes each label in a comment before its outlines.
     labels = set(re.findall(r"<!-- (.*?) -->", chart))
     assert {f"{RENDER['total'](each):.1f} s" for each in CPU["networks"]} <= labels
     assert set(RENDER["GROUPS"]) <= labels

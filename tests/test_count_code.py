@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as a code line, and as a function with a single caller."""
+"""scripts/count_code.py counts code lines, and functions with a single caller, correctly."""
 
 import json
 import subprocess

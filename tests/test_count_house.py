@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as a place that knows the order of rules, as a model of time, and as a constant without a measurement."""
+"""scripts/count_house.py counts places with the order of rules, cost models, and constants without a measurement."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ RULE = "class Rule: ...\nclass Matmul(Rule): ...\nclass Slide(Matmul): ...\nclas
 
 @pytest.fixture
 def counted(tmp_path):
-    """Files by name -> what the script says of a package that has them."""
+    """Return a function: files by name -> the script's counts of a package with these files."""
 
     def counted(**files: str) -> dict:
         folder = tmp_path / "smartmem_tvm" / "schedule"
@@ -87,7 +87,7 @@ def test_models_emitters_and_names(counted):
 
 
 def test_the_order_of_rules_has_one_owner():
-    """And kernels of several families, which are cut by the rules that it is given."""
+    """The owner also cuts kernels of several families, by the rules that it is given."""
     done = subprocess.run([sys.executable, str(SCRIPT), "--json"], check=True, capture_output=True, text=True)
     listed = json.loads(done.stdout)["listed"]["places that know the order of rules"]
     assert listed == ["schedule/choose.py", "schedule/core/sequence.py"]

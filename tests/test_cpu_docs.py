@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/cpu.md shows the committed comparison with other compilers, and that is complete."""
+"""docs/cpu.md shows the committed comparison with other compilers, which is complete."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def test_the_makefile_measures_what_the_page_shows():
 
 
 def test_the_page_shows_what_was_measured_beside_busy_processes():
-    """And that no median of ours is far above the better of the others."""
+    """No median of this package is far above the better of the others."""
     facts = json.loads((ROOT / "benchmarks" / "busy_machine.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "cpu.md").read_text(encoding="utf-8")
     for network, by_busy in facts["rows"].items():

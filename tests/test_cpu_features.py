@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which CPUs multiply bfloat16 numbers, and what is said where one does not."""
+"""CPUs that multiply bfloat16 numbers are recognised, and the message for those that do not."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_no_cpu_is_refused(target):
 
 
 def test_what_the_name_of_a_cpu_leaves_out():
-    """A virtual machine may give a CPU the number of another, which has fewer instructions."""
+    """A virtual machine may report the model of another CPU, and have fewer instructions than it."""
     assert unnamed_features("rocketlake", LINUX) == ["+amx-tile", "+amx-bf16", "+avx512bf16"]
     assert unnamed_features("sapphirerapids", LINUX) == []
     assert unnamed_features("rocketlake", LINUX - {"amx_bf16"}) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks defined in scripts/models/: what makes them what their papers describe, read from the graphs in models/."""
+"""Networks defined in scripts/models/ have the structure that their papers describe, as the graphs in models/ show."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,7 +12,7 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 
 
 class Graph:
-    """The nodes of one light file, with the shapes and values of what is stored."""
+    """The nodes of one light file, with the shapes and values of its stored tensors."""
 
     def __init__(self, name: str) -> None:
         graph = onnx.load(MODELS / f"{name}.onnx").graph
@@ -26,7 +26,7 @@ class Graph:
         return [node for node in self.nodes if node.op_type == kind]
 
     def origin(self, name: str) -> onnx.NodeProto:
-        """The first node up the chain of first inputs that is no change of shape."""
+        """Return the first node up the chain of first inputs that does not only change the shape."""
         node = self.producer[name]
         return self.origin(node.input[0]) if node.op_type in ("Unsqueeze", "Reshape", "Cast") else node
 

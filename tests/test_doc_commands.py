@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command and every program that a page shows: read by the real parser; and run, but for what `NOT_RUN` names."""
+"""The real parser accepts every command of a page; commands and programs run, except for those in `NOT_RUN`."""
 
 import argparse
 import ast
@@ -18,7 +18,7 @@ from smartmem_tvm.cli import build_parser, main
 
 COMMANDS = sorted({each for page in PAGES for each in commands(page)}, key=str)
 PROGRAMS = {"adb", "apt-get", "cmake", "export", "git", "cd", "tar", "unzip", "file", "pytest", "cp", "gcc", "g++"}
-"""Programs that are not ours: nothing is known of their options."""
+"""Programs of others, whose options are not checked."""
 NOT_RUN = {
     r"--tracker|--key| (rpc|phone|devices|measure) ": "devices of other machines: tests/remote, tests/cli/test_rpc.py",
     r"--target cuda|make bench": "a GPU",
@@ -31,19 +31,19 @@ NOT_RUN = {
     r"MODEL|here\.json|swin_phone": "what another command of the page makes",
     r"silero_vad": "a file of another package: docs/wild.md",
 }
-"""What is only read: a part of the command, and why, or where it is tested."""
+"""Commands that are parsed and not run: a part of the command -> the reason, or the test that runs it."""
 QUICK = {"docs/index.md"}
 """Pages whose commands run in a few seconds; so do the programs of the README."""
 
 
 def run_here(command: Command) -> bool:
-    """Whether a command is one of ours that runs on a small network, without other devices."""
+    """Whether a command is this package's and runs on a small network, without other devices."""
     line = " ".join(command.words)
     return command.words[0] == "smartmem" and not any(re.search(part, line) for part in NOT_RUN)
 
 
 def pages(which, quick: set[str]) -> list:
-    """The pages of which `which` says that there is something to run; most of them in the tier that takes longer."""
+    """Return the pages for which `which` finds something to run; most of them are in the slow tier."""
     found = [page for page in PAGES if which(page)]
     marks = {name: () if name in quick else pytest.mark.device for name in map(name_of, found)}
     return [pytest.param(page, id=name_of(page), marks=marks[name_of(page)]) for page in found]
@@ -75,7 +75,7 @@ def test_other_commands_name_what_exists(command):
 
 
 def options_of(parser: argparse.ArgumentParser) -> set[str]:
-    """Options of a command and of those below it."""
+    """Return the options of a command and of its subcommands."""
     below = [each.choices.values() for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     return {*parser._option_string_actions, *(name for group in below for each in group for name in options_of(each))}
 
@@ -100,7 +100,7 @@ def test_what_programs_import_exists(page):
 
 
 def is_in(module, name: str) -> bool:
-    """Whether a module has something, or a module below it, which is not imported."""
+    """Whether a module has an attribute, or a submodule that is not imported, of this name."""
     return (hasattr(module, "__path__") and find_spec(f"{module.__name__}.{name}") is not None) or hasattr(module, name)
 
 
@@ -122,7 +122,7 @@ def program_runs(block: str) -> bool:
 
 @pytest.mark.parametrize("page", pages(lambda page: any(map(program_runs, blocks(page, "python"))), {"README.md"}))
 def test_programs_run(page, tmp_path, monkeypatch):
-    """One after the other, beside names that a page takes as given."""
+    """The programs of a page run one after the other, with the names that the page takes as given."""
     import smartmem_tvm as sm
     from smartmem_tvm.target import parse_target
 

@@ -118,7 +118,7 @@ def test_a_device_without_runtime_is_told_from_one_without_driver(monkeypatch):
 
 
 def opencl_rows(folder, **variables) -> list[Check]:
-    """What a process of its own finds out about OpenCL; the exit code must not depend on it."""
+    """Return the rows about OpenCL from a process of its own; the exit code must not depend on them."""
     program = """
 import json, tvm
 from dataclasses import asdict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/frontend.md shows torch's programs that are right, and the same kernels through both doors."""
+"""docs/frontend.md shows torch programs with right results, and the same kernels from torch and from ONNX."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit on a GPU: what takes too long becomes an entry, and the rest of the network is measured."""
+"""The audit on a GPU: a kernel that takes too long becomes an entry, and the rest of the network is measured."""
 
 import contextlib
 import fcntl
@@ -21,7 +21,7 @@ def empty_row() -> dict:
 
 
 def search(seconds: float) -> None:
-    """Takes whatever happens to a kernel for a kernel that failed."""
+    """Search like a tuner that counts every error of a kernel as a failed kernel."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(Exception):

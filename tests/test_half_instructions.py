@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted of kernels in half arithmetic: by hand on small programs, and what the committed figures keep."""
+"""Counts of kernels in half arithmetic: by hand for small programs, and bounds on the committed figures."""
 
 import runpy
 import sys
@@ -17,7 +17,7 @@ COUNTS = runpy.run_path(str(ROOT / "benchmarks" / "llvm_counts.py"))
 BENCH = runpy.run_path(str(ROOT / "benchmarks" / "half_instructions.py"))
 PAGE = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "half_instructions.py"))
 ROWS = PAGE["content"](PAGE["RESULTS"].name)["rows"]
-# Networks that ask for more lines than the goal, for the reasons in docs/precision.md, and how many.
+# Networks that request more cache lines than the goal, for the reasons in docs/precision.md -> their ratio.
 MORE_LINES = {
     "swin_t, adreno-740": 0.62,
     "convnext_t, adreno-740": 0.65,
@@ -97,7 +97,7 @@ def test_networks_were_counted_for_both_devices():
 
 @pytest.mark.parametrize("key", ROWS)
 def test_products_are_of_halves_and_are_widened_once(key):
-    """A few products are added as halves; what they come to is one number in float32, and nothing is rounded there."""
+    """A few products are added as halves; their sum is widened to float32 once, without further rounding."""
     for rule, each in ROWS[key]["rules"].items():
         loops = each["products"]
         if rule in ("GpuMatmul", "WindowProduct"):
@@ -108,7 +108,7 @@ def test_products_are_of_halves_and_are_widened_once(key):
 
 @pytest.mark.parametrize("key", ROWS)
 def test_halves_take_about_half(key):
-    """Of what goes to memory; of lines that caches are asked for the page says why there are more in some networks."""
+    """Half of the memory traffic; docs/precision.md says why some networks request more cache lines than half."""
     lines, moved = PAGE["ratios"](ROWS[key])
     assert moved <= BENCH["MOST"] and lines <= MORE_LINES.get(key, BENCH["MOST"])
 
@@ -116,7 +116,7 @@ def test_halves_take_about_half(key):
 @pytest.mark.device
 @pytest.mark.parametrize("name", ["convnext_t", "resnext50"])
 def test_accesses_are_no_more_than_were_counted(name):
-    """Of schedules that became worse on a phone nobody here would notice anything else."""
+    """No other test would notice schedules that became worse on a phone."""
     device = "adreno-740"
     target = parse_target(device)
     mod = from_onnx(ROOT / "models" / f"{name}.onnx")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `import smartmem_tvm` does, and what it leaves until it is asked for, whoever imports it in which order."""
+"""The effects of `import smartmem_tvm`, and the imports that it defers, for any order of imports."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ import smartmem_tvm as sm
 from opencl_package import PYTHON, python
 
 VERBS = {"Compiled", "Options", "UserError", "compile", "compile_baseline", "from_onnx", "from_torch", "graph_cost"}
-# Stands for a folder on the path: TVM is not to look for packages that are installed.
+# For a package in a folder on the path: TVM must not search for installed packages.
 ON_THE_PATH = {"TVM_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 USES_IT = """
@@ -22,7 +22,7 @@ from tvm import relax
 assert relax.get_pipeline("smartmem") is not None
 print(callable(sm.compile), sm.Options().fuse)
 """
-# The pipeline is known, the OpenCL device is there, and nothing of ours was imported for it.
+# The pipeline is registered and the OpenCL device present, before any module of this package is imported.
 KNOWN = """
 from tvm.relax.pipeline import PIPELINE_MAP
 print("smartmem" in PIPELINE_MAP, tvm.opencl(0).exist, "smartmem_tvm.pipeline" in sys.modules)

@@ -12,7 +12,7 @@ from smartmem_tvm._import_hook import after_import
 
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
-    """A package ``late`` that is to be imported, and how often the function was called, with what it could see."""
+    """Return the calls of the function, with the names that it saw in a package ``late``, which is imported later."""
     (tmp_path / "late.py").write_text("import os\nnumber = int(os.environ['LATE'])\n")
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that import different modules at once never wait for each other in a circle.
+"""Threads that import different modules at once never deadlock.
 
-Python holds a lock for each module that is being imported. Who imports ``p.q`` takes the lock of ``p.q`` before that of
-``p``; who imports a ``p`` that imports ``p.q`` takes them the other way round. So a package either imports none of its
-own modules, or comes whole before its parts, wherever those are imported from outside.
+Python holds a lock for each module during its import. The import of ``p.q`` takes the lock of ``p.q`` before that of
+``p``; the import of a ``p`` that imports ``p.q`` takes them in the reverse order. So a package either imports none of
+its own modules, or is imported as a whole before its parts, wherever modules outside of it import those.
 """
 
 import ast
@@ -17,12 +17,12 @@ import smartmem_tvm
 ROOT = Path(smartmem_tvm.__file__).parent
 FILES = {(("smartmem_tvm", *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")}
 MODULES = {name[:-1] if name[-1] == "__init__" else name: path for name, path in FILES.items()}
-# Of others: what imports its parts.
+# Packages of others that import their own parts.
 OTHERS = {("tvm",), ("tvm", "relax", "frontend", "onnx"), ("onnx",), ("onnxruntime",), ("torch",), ("scipy",)}
 
 
 def at_import(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports that run while a module is imported, in their order."""
+    """Yield the imports that run while a module is imported, in order."""
     left = list(tree.body)
     while left:
         each = left.pop(0)
@@ -35,7 +35,7 @@ def at_import(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def locks(name: tuple[str, ...], is_package: bool, source: str) -> list[tuple[str, ...]]:
-    """The modules whose locks a module takes while it is imported, their packages left out."""
+    """Return the modules whose locks a module takes while it is imported, their packages left out."""
     found = []
     for each in at_import(ast.parse(source)):
         if isinstance(each, ast.Import):
@@ -58,7 +58,7 @@ WHOLE = OTHERS | {name for name, taken in LOCKS.items() if len(name) > 1 and any
 
 
 def parts_first(name: tuple[str, ...], taken: list[tuple[str, ...]]) -> list[str]:
-    """The packages of which a module imports a part before it imports them."""
+    """Return the parts of packages that a module imports before the package itself."""
     found = []
     for package in WHOLE:
         first = next((each for each in taken if each[: len(package)] == package), package)
@@ -80,7 +80,7 @@ def test_what_is_imported_in_parts_imports_none_of_them(package):
 
 
 def test_modules_import_each_other_in_no_circle():
-    """Packages that come whole hold their modules' locks alone."""
+    """A package that is imported as a whole is the only holder of its modules' locks."""
     waits = {name: {each for each in taken if each in MODULES} for name, taken in LOCKS.items()}
     waits = {name: {each for each in needs if name[: len(each)] != each} for name, needs in waits.items()}
     done: set = set()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `pip install` of a wheel and of a source distribution leaves: a package that works away from its checkout.
+"""`pip install` of a wheel and of a source distribution gives a package that works away from its checkout.
 
-The wheel is built from the source distribution, which so is seen to compile; when it is installed itself, it is on a
-machine without a C++ compiler, where the package works too, but for OpenCL. What is installed then runs with no program
-of the system in its path.
+The wheel is built from the source distribution, which shows that the latter compiles. The source distribution itself is
+installed without a C++ compiler, where the package works too, except for OpenCL. The installed packages then run with
+no program of the system in their path.
 """
 
 import importlib.metadata
@@ -27,7 +27,7 @@ from small_network import network
 from smartmem_tvm import __version__
 
 DISTRIBUTION = "smartmem-tvm"
-# What a build reads; anything else in a checkout could hide that it is missing from the distribution.
+# The files that a build reads; other files of a checkout could hide that the distribution lacks them.
 SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "native", "python")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "lib", "build")
 
@@ -52,14 +52,14 @@ def distributions(tmp_path_factory) -> dict[str, Path]:
         else:
             shutil.copy(path, checkout)
     dist = tmp_path_factory.mktemp("dist")
-    # Optimised code is for those who run networks.
+    # Unoptimized code is enough for these tests, and compiles faster.
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, checkout, cwd=dist, CXXFLAGS="-O0")
     (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
     return {"wheel": wheel, "sdist": sdist}
 
 
 def needed(name: str, found: dict[str, importlib.metadata.Distribution]) -> dict:
-    """The distributions that `name` needs, without extras, and those that they need."""
+    """Return the distributions that `name` requires, without extras, and their requirements in turn."""
     for text in importlib.metadata.requires(name) or ():
         requirement = Requirement(text)
         key, marker = canonicalize_name(requirement.name), requirement.marker
@@ -70,7 +70,7 @@ def needed(name: str, found: dict[str, importlib.metadata.Distribution]) -> dict
 
 
 def environment(folder: Path, *more: str) -> Path:
-    """The Python of a new environment that holds what this package declares to need, and nothing else."""
+    """Return the Python of a new environment that holds this package's declared requirements only."""
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -84,7 +84,7 @@ def environment(folder: Path, *more: str) -> Path:
 
 @pytest.fixture(scope="module", params=["wheel", "sdist"])
 def installed(request, distributions, tmp_path_factory) -> Path:
-    """The folder of the programs of an environment with the package, installed from one of the distributions."""
+    """Return the folder of programs of an environment with the package, installed from one of the distributions."""
     folder = tmp_path_factory.mktemp(request.param)
     python = environment(folder / "environment", *(["setuptools"] if request.param == "sdist" else []))
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
@@ -100,7 +100,7 @@ def model(tmp_path_factory) -> Path:
 
 
 def test_the_wheel_has_the_libraries_and_is_for_any_python(distributions, tmp_path):
-    """What its libraries need, Linux has had for some years: auditwheel finds a tag that PyPI takes."""
+    """auditwheel finds a tag that PyPI accepts: the libraries need only symbols that Linux has had for some years."""
     wheel = distributions["wheel"]
     assert wheel.name.startswith(f"smartmem_tvm-{__version__}-py3-none-linux_")
     libraries = {name for name in zipfile.ZipFile(wheel).namelist() if "/lib/" in name}

@@ -49,14 +49,14 @@ def test_textures_leave_none(name):
 
 
 def test_copies_of_values_do_not_pay():
-    """The page says so of merged queries, keys and values."""
+    """The page says so for merged queries, keys and values."""
     for name in ("Swin-T", "ViT-B/16", "ViT-S/16", "BERT-base"):
         facts = ROWS[name]["copies"]
         assert facts["tensors"] == 12 and facts["lines_with_copies"] > facts["lines"]
 
 
 def test_no_copy_saves_what_it_costs():
-    """In memory traffic; in requests to caches neither, but for the one tensor that the page names."""
+    """No copy saves memory traffic, nor cache requests, except for the one tensor that the page names."""
 
     def pays(what: str) -> list[str]:
         copies = {name: row["copies"] for name, row in ROWS.items()}
@@ -67,7 +67,7 @@ def test_no_copy_saves_what_it_costs():
 
 
 def test_another_order_in_buffers_does_not_pay():
-    """What the page says: of GPUs no network is faster, of CPUs some, and none slower by more than the noise."""
+    """As the page says: no network is faster on GPUs, some are on CPUs, and none is slower by more than the noise."""
     rows = json.loads((ROOT / "benchmarks" / RENDER["SPEED"]).read_text(encoding="utf-8"))["rows"]
     assert {(row["name"], row["target"]) for row in rows} == {
         (name, target) for name in SPEED["NETWORKS"] for target in SPEED["TARGETS"]
@@ -91,7 +91,7 @@ def test_a_row_measured_again_takes_the_place_of_the_old_one():
 
 
 def test_the_choice_by_the_estimate():
-    """The more of the bandwidth buffers reach, the fewer textures; what is chosen is never slower than either."""
+    """The more bandwidth buffers reach, the fewer textures are chosen; the choice is never slower than either."""
     rows = json.loads((ROOT / "benchmarks" / RENDER["SHARE"]).read_text(encoding="utf-8"))["networks"]
     assert {row["name"]: row["file"] for row in rows} == SHARE["NETWORKS"]
     for row in rows:
@@ -111,7 +111,7 @@ def test_a_choice_is_counted():
 
 @pytest.mark.device
 def test_a_network_counted_again():
-    """The smallest one; the plan by cost moves with its model, the others do not."""
+    """The smallest network, counted again: the plan by cost depends on its model, the others do not."""
     row, _ = MEASURE["counts"](MEASURE["NETWORKS"]["ViT-S/16"], MEASURE["parse_target"](MEASURE["DEVICE"]))
     assert row == {key: ROWS["ViT-S/16"][key] for key in row}
 

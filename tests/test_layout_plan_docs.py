@@ -28,7 +28,7 @@ def test_plans_on_a_gpu(row):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_plans(row):
-    """FluidML's loses 17 % and 9 %; ours at most 5 %."""
+    """FluidML's plan loses 17 % and 9 % to the optimum; ours at most 5 %."""
     cost, ways = row["cost_ms"], MEASURE["LARGE"].get(row["name"], MEASURE["WAYS"])
     assert set(row["ratio"]) == {*map(str, ways), "tvm"} and cost["fluid"] <= cost["False"] * (1 + 1e-4)
     if "exact" in ways:

@@ -91,7 +91,7 @@ def test_fill_returns_a_model_that_is_not_light_as_it_is():
 
 
 def test_draw_gives_known_bytes():
-    """The format is a promise: a change of the draw would change every published result."""
+    """The draw must stay as it is: a change would change every published result."""
     digest = hashlib.sha256(RECIPE.draw((1000, 3)).tobytes()).hexdigest()
     assert digest == "359e6c1ba87fd90817a9041b38f58435f1dee98dae68e3484b885ed94eced321"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/memory_accesses.md shows the committed figures, which keep what the paper promises, and commands that exist."""
+"""docs/memory_accesses.md shows the committed figures, which reach the paper's, and commands that exist."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def test_the_chart_is_that_of_the_committed_file(tmp_path):
 
 
 def texts(svg):
-    # matplotlib draws letters as paths, and says in a comment which.
+    # matplotlib draws letters as paths, with the text in a comment.
     return re.findall(r"<!-- (.*?) -->", svg)
 
 
@@ -57,7 +57,7 @@ def test_as_few_accesses_and_misses_as_in_the_paper(name):
 
 
 def test_what_the_columns_say():
-    """The page says it in words."""
+    """The page describes each column in words."""
     for name, row in NETWORKS.items():
         asked, missed = (
             {side: ROWS[RENDER[figure]](counts) for side, counts in row["sides"].items()}
@@ -79,7 +79,7 @@ def test_both_sides_of_every_network_were_counted():
 
 
 def test_the_model_is_near_the_counters():
-    """The page says of which kernels it is not."""
+    """The page names the kernels for which the model is off."""
     kernels = COUNTED["kernels"]
     asked, stored, passed, read = (COUNTERS["ratios"](kernels, column) for column in COUNTERS["COLUMNS"])
 
@@ -94,7 +94,7 @@ def test_the_model_is_near_the_counters():
 
 
 def test_launches_of_a_kernel_are_added_up():
-    """As Nsight Compute writes them; what it says beside the table is left out."""
+    """Launches are read in Nsight Compute's format; its text around the table is left out."""
     lines = [
         '==PROF== Connected to process 7 (python3)\n"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"',
         *(f'"{i}","{name}","{metric}","sector","{value}"' for i, (name, metric, value) in enumerate(LAUNCHES)),

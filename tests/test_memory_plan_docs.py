@@ -20,7 +20,7 @@ def test_every_network_was_planned():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['target']}")
 def test_plans(row):
-    """At most 2 % above the least possible; the page says one allocation."""
+    """Plans are at most 2 % above the least possible; the page says one allocation."""
     assert row["live_bytes"] <= row["ours"]["bytes"] <= 1.02 * row["live_bytes"]
     assert row["ours"]["bytes"] <= row["tvm"]["bytes"] and row["ours"]["allocations"] == 1 < row["tvm"]["allocations"]
 
@@ -32,7 +32,9 @@ def test_every_network_was_run():
 
 @pytest.mark.parametrize("row", RESIDENT, ids=lambda row: row["name"])
 def test_processes(row):
-    """Less than TVM, and the least without a budget but for the three texts that the page names; with one the least."""
+    """Processes take less memory than TVM's. They take the least of all, without a budget except for the three text
+    networks that the page names.
+    """
     others = {system: mb for system, mb in row["mb"].items() if system not in ("smartmem", "smartmem-half")}
     ours, half = row["mb"]["smartmem"], row["mb"].get("smartmem-half")
     assert {"onnxruntime", *(() if row["name"] == "SD-UNet" else ("tvm",))} <= others.keys()

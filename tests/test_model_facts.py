@@ -32,7 +32,7 @@ def one_node(operator, inputs, output, **attributes):
     return helper.make_model(helper.make_graph([node], "one", values[:-1], values[-1:]))
 
 
-# By hand, with no two sizes equal: output elements times the products that each one sums.
+# Counted by hand, with no two sizes equal: output elements times the products that each one sums.
 @pytest.mark.parametrize(
     ("model", "macs"),
     [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files in models/: small, complete after filling, and not blind to their input."""
+"""The files in models/ are small, complete after filling, and depend on their input."""
 
 import functools
 import hashlib
@@ -84,7 +84,7 @@ def test_only_weights_are_left_out(name):
     bare = {t.name: t for t in model.graph.initializer if not t.raw_data}
     assert bare.keys() == recipes(model).keys()
     assert {t.data_type for t in bare.values()} == {TensorProto.FLOAT}
-    # Weights of under 64 values may be stored. What else is are masks, positions and distances, in halves.
+    # Weights of under 64 values may be stored. Other stored values are masks, positions and distances, in halves.
     kept = [a for a in constants(model).values() if a.dtype.kind == "f" and a.size >= 64]
     computed = list(tables_of_waves(name))
     for array in kept:
@@ -105,7 +105,7 @@ def tables_of_waves(name):
 @pytest.mark.parametrize("name", FILES)
 def test_static_shapes(name):
     graph = load(name).graph
-    # What the TorchScript exporter does not know is part of what its file is for.
+    # The TorchScript exporter leaves some shapes unknown, which its file tests on purpose.
     outputs = () if name.startswith("legacy") else graph.output
     for value in [*graph.input, *outputs]:
         assert all(dim.dim_value > 0 for dim in value.type.tensor_type.shape.dim)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules as files: what comes back is what was written, but for the numbers of large weights; what is refused."""
+"""Modules as files: read back as they were written, except for the numbers of large weights; refusals."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from smartmem_tvm.options import Options
 from smartmem_tvm.pipeline import phases_of, run_phases
 from smartmem_tvm.target import parse_target
 
-LARGE = (64, 64)  # of four-byte numbers, more than are kept
+LARGE = (64, 64)  # of four-byte numbers: larger than the weights that a file keeps
 
 
 def constants(mod) -> list[np.ndarray]:
@@ -119,7 +119,7 @@ def add_a_function(graph):
 
 
 def name_a_variable_by_its_type(graph):
-    """TVM's printer takes it for a text, and crashes."""
+    """Name a variable by its type, which TVM's printer reads as a string, and crashes."""
     variable = next(node["data"] for node in graph["nodes"] if node["type"] == "relax.expr.DataflowVar")
     variable["name"] = variable["ty"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks of the suite end to end: kernels launched, layout kernels left, and what ONNX Runtime computes."""
+"""Networks of the suite end to end: kernels launched, layout kernels left, results equal to ONNX Runtime's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +30,10 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 # Sixteen of the paper's eighteen networks, and BERT. The two large ones take gigabytes: `make bench-large`.
 NETWORKS = {entry.file: entry for entry in SUITES["smartmem18"] if not entry.large and not entry.compile_only}
 TOLERANCE = 1e-4  # relative to the largest output
-CATCH_ALL_SHARE = 0.01  # of the time of one inference, for a kernel that no rule was made for
+CATCH_ALL_SHARE = 0.01  # largest share of an inference's time for a kernel of a catch-all rule
 LAST_RESORTS = {rule.name for rule in dlight_rules()} | {"TVM", "-"}  # "-": no rule at all
 
-# Those that every change is tried on; the others are for `make test-all`.
+# Networks that every change is tested on; the others are for `make test-all`.
 DEMOS = frozenset(entry.file for entry in SUITES["gpu"])
 
 
@@ -50,7 +50,7 @@ class Network:
     scope="module", params=[pytest.param(name, marks=() if name in DEMOS else pytest.mark.slow) for name in NETWORKS]
 )
 def network(request) -> Network:
-    """One network after the other: the tests of each come together and share what was compiled."""
+    """One network after the other, so that the tests of each share the compiled network."""
     mod = smartmem_tvm.from_onnx(MODELS / f"{request.param}.onnx")
     return Network(request.param, mod, smartmem_tvm.compile(mod))
 
@@ -101,7 +101,7 @@ def test_output_depends_on_the_input(network):
 
 
 def test_no_catch_all_rule_made_a_kernel_that_matters(network):
-    """No kernel above 1% of the time; time is only taken where a catch-all rule made any."""
+    """No kernel of a catch-all rule takes more than 1% of the time; networks without one are not timed."""
     caught = {name for name, rule in network.compiled.rules.items() if rule["catch_all"]}
     times = kernel_times(network.compiled, list(inputs(network.mod, 0).values())) if caught else {}
     report = schedule_report(network.compiled.rules, times)
@@ -118,9 +118,9 @@ def one_thread():
 
 @pytest.mark.device
 def test_no_kernel_takes_less_than_its_bound(network, one_thread):
-    """On one thread, in processor time. A machine that was busy when it was measured may be faster now: it is measured
-    again, a few times, and bytes have more room. Winograd's largest tile needs a quarter of a convolution's
-    multiplications."""
+    """On one thread, in processor time. The machine's speed is measured again, a few times, as a machine that was busy
+    then may be faster now; the bound of bytes has more tolerance. The largest Winograd tile needs a quarter of a
+    convolution's multiplications."""
     times = kernel_times(network.compiled, list(inputs(network.mod, 0).values()))
 
     def too_fast():
@@ -141,7 +141,7 @@ def test_no_kernel_takes_less_than_its_bound(network, one_thread):
 
 @pytest.mark.device
 def test_no_last_resort_made_a_kernel_on_gpus(network):
-    """Whatever its share of the time. The graph is the one for OpenCL, whose groups have the least memory."""
+    """No kernel at all, whatever its share of the time. The graph is OpenCL's, whose work-groups have least memory."""
     with parse_target("opencl"):
         graph = optimize(network.mod)
     for name in ("opencl", "cuda"):

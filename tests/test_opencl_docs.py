@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/opencl.md and native/README.md tell of what there is, and of all of it."""
+"""docs/opencl.md and native/README.md describe every variable and file, with the sources' messages."""
 
 import json
 import re
@@ -22,7 +22,7 @@ PYTHON = [path.read_text(encoding="utf-8") for path in (ROOT / "python").rglob("
 
 
 def table(heading: str) -> list[str]:
-    """First column of the table in a section."""
+    """Return the first column of the table in a section."""
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")][1:]
 
@@ -52,7 +52,7 @@ def test_committed_second_start_on_pocl_is_ten_times_faster():
 
 
 def literals(text: str) -> str:
-    """The strings of a source with what stands between the pieces of a sentence left out."""
+    """Return the string literals of a source, adjacent pieces joined."""
     return " ".join(re.sub(r'"[^"\n]*?"', lambda each: each[0].strip('"'), text).split())
 
 

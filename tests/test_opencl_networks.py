@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks through OpenCL with halves in memory, in buffers and in textures.
 
-The five demo networks in all combinations take an hour where a CPU is the device: ``make bench-precision`` writes them
-down, and ``test_precision_docs.py`` reads that. Here is one of them, and two small networks.
+The five demo networks in all combinations take an hour where a CPU is the device: ``make bench-precision`` records
+them, and ``test_precision_docs.py`` reads the record. This file tests one of them, and two small networks.
 """
 
 from pathlib import Path

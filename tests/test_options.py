@@ -28,7 +28,7 @@ PAIRS = [(target, pair) for target, switches in SWITCHES.items() for pair in com
 
 @cache
 def expected(name: str) -> tuple[tvm.IRModule, np.ndarray, list[np.ndarray]]:
-    """A network imported, its input, and what ONNX Runtime computes."""
+    """Return an imported network, its input, and ONNX Runtime's results."""
     model = NETWORKS[name]()
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     x = np.random.default_rng(1).standard_normal(session.get_inputs()[0].shape).astype("float32")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outputs after each phase: the pass that changes them is named, right pipelines pass."""
+"""The check of outputs after each phase names the pass that changes them, and accepts right pipelines."""
 
 import logging
 from dataclasses import replace
@@ -39,7 +39,7 @@ def plus_one(stage):
 
 
 def break_pass(monkeypatch, name: str) -> None:
-    """After this pass, each kernel whose last stage is no reduction adds 1 to its result."""
+    """Let a pass add 1 to the result of each kernel whose last stage is no reduction."""
     entry = pass_registry.PASSES[name]
 
     def make(options, target):
@@ -56,7 +56,7 @@ def break_pass(monkeypatch, name: str) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", pytest.param("cuda", marks=pytest.mark.device)])
 def test_a_right_pipeline_passes(mod, target, caplog):
-    """What is for a GPU is left out, in one line, where there is none."""
+    """Without a GPU, the check is skipped for GPU targets, with one line in the log."""
     with caplog.at_level(logging.WARNING):
         sm.compile(mod, parse_target(target), CHECKED)
     assert ["are left out" in each.message for each in caplog.records] == [True] * (target == "cuda")

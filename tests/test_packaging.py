@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build of the OpenCL library, with and without what it needs, and what setup.py promises."""
+"""The build of the OpenCL library, with and without its requirements, and the declarations of setup.py."""
 
 import importlib.util
 import os
@@ -48,7 +48,7 @@ def built(native, tmp_path):
 
 
 def number(library) -> int:
-    """In a process of its own: a library that is open stays as it was."""
+    """Read the number in a process of its own, as a process keeps a library that it has opened."""
     program = f"import ctypes; print(ctypes.CDLL({str(library)!r}).number())"
     return int(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
 

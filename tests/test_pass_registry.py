@@ -19,7 +19,7 @@ from smartmem_tvm.target import parse_target
 
 CPU = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 PHONE = parse_target("adreno-740")
-EVERYTHING = Options(records=tvm.transform.Sequential([]), memory_budget=10**8)  # all that a pass may be made from
+EVERYTHING = Options(records=tvm.transform.Sequential([]), memory_budget=10**8)  # the options of every pass
 DOCS = Path(__file__).parent.parent / "docs" / "passes.md"
 
 
@@ -37,7 +37,7 @@ def modules():
 
 
 def passes_in_files() -> set[str]:
-    """Names of the classes in this package that are declared to be passes."""
+    """Return the names of the classes in this package that are declared to be passes."""
     root, found = Path(transform.__file__).parent.parent, set()
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -46,7 +46,7 @@ def passes_in_files() -> set[str]:
     return found
 
 
-# What mends TVM's own pipelines is in `tvm_mends.lowering` and `tvm_mends.texture_pipeline`, and part of those.
+# Passes that are parts of the pipelines in `tvm_mends.lowering` and `tvm_mends.texture_pipeline`, and not registered.
 MENDS = {
     *("FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "FixVectorBooleans"),
     *("FixConstants", "FixNarrowIntegers", "FixHalfRemainders", "FixByteBroadcasts", "FixFallingTexels"),
@@ -159,7 +159,7 @@ def test_names_and_options_as_text():
 def test_every_name_in_the_pipeline_is_that_of_a_pass():
     used = {name for phase in PHASES + BASELINE_PHASES for name in phase.passes}
     assert used <= set(PASSES)
-    # The rest runs where TIR is lowered (`deploy.textures`), and where a tensor in a texture is tried.
+    # These run while TIR is lowered (`deploy.textures`), and in the trials of tensors in textures.
     assert set(PASSES) - used == {"check-textures", "check-images", "stage-texels", "half-storage", "compute-single"}
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each of our passes leaves is taken by TVM's own fusion, by dlight's rules and by MetaSchedule.
+"""TVM's own fusion, dlight's rules and MetaSchedule accept the output of each pass of this package.
 
-Passes run alone, on operators or on kernels, and in the order of the pipeline. Kernels are looked at once, whichever
-passes leave them.
+Passes run alone, on operators or on kernels, and in the order of the pipeline. Equal kernels are tested once, whichever
+passes make them.
 """
 
 from functools import cache
@@ -39,7 +39,7 @@ def emit(value):
 
 
 def network(x):
-    """Attention whose q and k are parts of one merged product, a norm, and what other passes look for."""
+    """Attention whose q and k are parts of one merged product, a norm, and patterns for other passes."""
     q, k, v = (emit(op.add(op.matmul(x, constant(16, 16, seed=s)), constant(16, seed=s + 5))) for s in (1, 2, 3))
     scores = emit(op.multiply(op.matmul(q, op.permute_dims(k)), relax.const(0.25, "float32")))
     mixed = emit(op.matmul(op.nn.softmax(scores), v))
@@ -62,7 +62,7 @@ def kernels(mod):
 
 
 class Seen:
-    """Kernels that all of TVM's rules have been asked about."""
+    """Kernels that were given to all of TVM's rules already."""
 
     def __init__(self):
         self.hashes = set()
@@ -87,7 +87,7 @@ def seen():
 
 @cache
 def alone(name):
-    """What a pass leaves of operators, and of kernels; nothing of what it is not for."""
+    """Yield a pass's output for operators and for kernels, as far as the pass applies to them."""
     mod, found = module(network, (8, 16)), []
     with CUDA:
         for before, after in ((mod, legal), (legal(mod), lambda each: each)):
@@ -101,9 +101,9 @@ def fused(mod):
 
 
 def assert_taken(mod, seen):
-    """Each rule answers, or says that the kernel is none of its own, and one of them answers; before and after fusion.
+    """Assert that each rule schedules or declines the kernel, and one schedules it, before and after fusion.
 
-    TVM fuses nothing that is scheduled.
+    TVM does not fuse scheduled kernels.
     """
     for each in (mod, fused(mod)) if seen.is_new(mod) and kernels(mod) else (mod,):
         for func in filter(is_functional, seen.new(each)):
@@ -113,7 +113,7 @@ def assert_taken(mod, seen):
 
 
 def is_functional(func):
-    """TVM's own kernels for sorts and scans on CPUs are not, and its rules know none of them."""
+    """Whether a kernel has functional form; TVM's sorts and scans on CPUs do not, and its rules take none of them."""
     try:
         return bool(parse(func).stages)
     except Opaque:
@@ -144,7 +144,7 @@ def test_in_the_order_of_the_pipeline(target, seen):
 
 
 def test_the_product_of_two_parts_of_one_tensor(seen):
-    """Its one region was the smallest range around both places, which ``dlight.gpu.Reduction`` stopped at."""
+    """One region around both places, as it was stated before, made ``dlight.gpu.Reduction`` fail."""
     mod = alone_after("merge-projections", "relax.LegalizeOps", "eliminate-layout")
     (func,) = [func for func in kernels(mod) if len(func.params) == 2 and "min" in str(reads_joined(func))]
     assert "T.min" not in str(func)
@@ -166,7 +166,7 @@ GRAPH = ["eliminate-layout", "fuse-rows", "fuse-operators"]
 @pytest.mark.device
 @pytest.mark.parametrize("target", [CPU, CUDA], ids=["llvm", "cuda"])
 def test_metaschedule_has_designs_for_what_passes_leave(target):
-    """Of each kernel, alone and as TVM fuses it; a search draws from these."""
+    """MetaSchedule has a design space for each kernel, alone and as TVM fuses it, from which a search draws."""
     import_intrinsics()
     seen, asked = Seen(), 0
     for last in range(len(GRAPH) + 1):
@@ -182,9 +182,9 @@ def test_metaschedule_has_designs_for_what_passes_leave(target):
 @pytest.mark.slow
 @pytest.mark.parametrize("passes", [(), GRAPH[:1], GRAPH], ids=["merged", "eliminated", "fused"])
 def test_tune_relax_with_two_trials(passes, tmp_path, monkeypatch):
-    """And what it found is applied, and right."""
+    """Tuning works, and its schedules are applied and right."""
     import_intrinsics()
-    # TVM's stumble over handlers without a format, which those of pytest are.
+    # TVM's loggers fail on handlers without a format, such as pytest's.
     monkeypatch.setattr(ms.relax_integration, "get_loggers_from_work_dir", lambda _, names: list(map(getLogger, names)))
 
     def attention(x):

@@ -39,7 +39,7 @@ def constant(*shape, seed=0):
 
 
 def block(x):
-    """Attention of one head with what surrounds it."""
+    """Attention of one head with its projections, norm and residual."""
     normal = op.nn.layer_norm(x, constant(SIZE), constant(SIZE), axes=[-1])
     q, k, v = (op.add(op.matmul(normal, constant(SIZE, SIZE, seed=s)), constant(SIZE, seed=s)) for s in range(3))
     scores = op.multiply(op.matmul(q, op.permute_dims(k)), relax.const(0.3))
@@ -62,7 +62,7 @@ def result(executable) -> np.ndarray:
 
 
 def test_for_someone_who_only_imported_the_package():
-    """In a fresh process: nothing but `import smartmem_tvm`, then TVM's own verbs."""
+    """A fresh process needs only `import smartmem_tvm`, and then TVM's own functions."""
     program = """
 import numpy as np, tvm, smartmem_tvm
 from tvm import relax
@@ -101,7 +101,7 @@ def test_an_unknown_option_is_refused():
 
 
 def traces(mod, lowered) -> dict:
-    """What each technique leaves behind."""
+    """Return the traces of each technique in the compiled module."""
     passes = {entry["pass"] for entry in read_log(mod)}
     constants = [c for b in bindings(mod) for c in b.value.args[1].fields if isinstance(c, ir.Constant)]
     return {
@@ -115,7 +115,7 @@ def traces(mod, lowered) -> dict:
 
 @pytest.mark.parametrize("option", ["merge_projections", "eliminate", "fuse", "schedule", "arena", None])
 def test_each_technique_can_be_switched_off(option, expected):
-    """Nothing of it is left, the others still work, and the result stays right."""
+    """A technique that is off leaves no trace, the others still work, and the result stays right."""
     options = Options(**({option: False} if option else {}))
     with TARGET:
         mod = run_phases(network(), graph_phases(None), options)
@@ -126,9 +126,9 @@ def test_each_technique_can_be_switched_off(option, expected):
 
 
 def test_kernels_of_the_example():
-    """Layer norm, one merged projection, scores, softmax, mix: what reduces; and what reads the mix in another shape.
+    """Layer norm, one merged projection, scores, softmax, mix, which reduce; and the kernel that reshapes the mix.
 
-    Its rows of 6 become rows of 8: in one kernel with it the mix would be no product any more.
+    That kernel turns rows of 6 into rows of 8; fused with it, the mix would no longer be a product.
     """
     with TARGET:
         mod = run_phases(network(), graph_phases(None), Options(fuse_attention=False))
@@ -136,7 +136,7 @@ def test_kernels_of_the_example():
 
 
 def seconds_of_passes(depth: int) -> float:
-    """Processor time of the graph passes on `depth` blocks."""
+    """Return the processor time of the graph passes on `depth` blocks."""
 
     def build(x):
         for _ in range(depth):
@@ -152,14 +152,14 @@ def seconds_of_passes(depth: int) -> float:
 
 @pytest.mark.slow
 def test_time_grows_with_the_depth_and_not_faster():
-    """Four times the layers take four times as long; a pass that looks at the graph for each node takes sixteen."""
+    """Four times the layers take four times as long; a pass that walks the graph for each node takes sixteen."""
     seconds_of_passes(1)
     short, long = (min(seconds_of_passes(depth) for _ in range(2)) for depth in (6, 24))
     assert long < 7 * short
 
 
 def stems_of(phases) -> list[str]:
-    """Names of dumps: the numbers of all phases, of those that run."""
+    """Return the names of the dumps of phases that run, numbered among all phases."""
     return [f"{i:02d}_{phase.name}" for i, phase in enumerate(phases) if phase.chosen(Options())]
 
 
@@ -173,7 +173,7 @@ def test_a_dump_after_each_phase(tmp_path):
     texts = [(folder / f"{stem}.py").read_text() for stem in stems]
     assert all("def main" in text for text in texts)
     assert "R.layer_norm" in texts[0] or "R.nn.layer_norm" in texts[0]
-    # Tokens have their channels innermost.
+    # Except for layout: tokens already have their channels innermost.
     others = [text for stem, text in zip(stems, texts, strict=True) if not stem.endswith("_layout")]
     assert len(set(others)) == len(others), "each phase did something"
 
@@ -206,7 +206,7 @@ PASSES = [
 
 
 def everything(x):
-    """Something for each pass to do: a roll, a normalisation in pieces, a sum through a view, attention."""
+    """Work for each pass: a roll, a normalisation in several operators, a sum through a view, attention."""
     x = op.concat([op.strided_slice(x, [0], [2], [TOKENS]), op.strided_slice(x, [0], [0], [2])], 0)
     x = op.subtract(x, op.mean(x, axis=-1, keepdims=True))
     folded = op.reshape(op.permute_dims(op.reshape(x, (2, 3, SIZE)), (1, 0, 2)), (3, 2 * SIZE))
@@ -214,7 +214,7 @@ def everything(x):
 
 
 def ready_for(each) -> tvm.IRModule:
-    """A module on which the pass has something to do."""
+    """Return a module that the pass changes."""
     mod = module(everything, (TOKENS, SIZE))
     if each is not MergeProjections:
         mod = legalize(mod)
@@ -246,7 +246,7 @@ def test_passes_have_a_name_of_their_own(each):
 
 @I.ir_module
 class WithBranch:
-    """A function that is no single dataflow block, and two neighbours that must survive."""
+    """A function that is no single dataflow block, and two other functions that must stay."""
 
     @T.prim_func(private=True, s_tir=True)
     def double(x: T.Buffer((4, 6), "float32"), y: T.Buffer((4, 6), "float32")):
@@ -306,7 +306,7 @@ def test_a_branch_compiles_through_the_pipeline():
 
 
 def test_a_symbolic_batch_compiles_right():
-    """Functions with symbolic shapes have no functional form here; they are left to TVM."""
+    """Functions with symbolic shapes have no functional form here, and TVM compiles them."""
     n = tvm.tirx.Var("n", "int64")
     mod = module(lambda x: op.exp(op.permute_dims(op.add(x, x))), (n, 4))
     executable = tvm.compile(mod, TARGET, relax_pipeline="smartmem")
@@ -317,7 +317,7 @@ def test_a_symbolic_batch_compiles_right():
 
 
 def test_sorting_operators_are_left_to_tvm():
-    """top-k stays a Relax operator until TVM's own dispatch; what surrounds it is still fused."""
+    """top-k stays a Relax operator until TVM's own dispatch; the operators around it are still fused."""
 
     def build(x):
         found = relax.BlockBuilder.current().emit(op.topk(op.nn.relu(op.permute_dims(x)), 3, axis=1))
@@ -347,7 +347,7 @@ def test_textures_keep_to_the_limits_of_the_target(limit, memory):
 
 
 def test_tensors_between_kernels_are_bfloat16_on_a_cpu_and_weights_what_they_were(expected):
-    """With loops of no tiles the graph computes what it did but for what is stored: `round-products` comes later."""
+    """The graph's results change only by the rounding of stored tensors, as `round-products` runs later."""
     target = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
     with target:
         mod = run_phases(network(), graph_phases(target), Options(precision="bfloat16"))

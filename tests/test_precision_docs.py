@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/precision.md is what the committed file says, and that says that every network is right in all combinations."""
+"""docs/precision.md shows the committed file, in which every network is right in all combinations."""
 
 import json
 import runpy
@@ -20,7 +20,7 @@ def test_every_network_is_right_in_all_combinations():
     assert wrong == {}
     errors = {(n, m, p): ROWS[f"{n}, {m}, {p}"]["error"] for n, m, p in wanted}
     assert {key for key, error in errors.items() if not 0 < error <= RENDER["tolerance"](key[0], key[2])} == set()
-    # Halves are seen, whatever the network.
+    # Halves show in the error of every network.
     assert all((error > 1e-4) == (precision == "half-storage") for (_, _, precision), error in errors.items())
 
 

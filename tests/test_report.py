@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counting kernels and bytes, and explaining what became of layout operators."""
+"""Counts of kernels and bytes, and the fate of layout operators."""
 
 import tvm
 from tvm import relax
@@ -81,7 +81,7 @@ def test_bytes_of_types():
 
 
 def test_explain():
-    """Eliminated into the kernel that reads through it; kept where the result is the layout operator itself."""
+    """A layout operator is eliminated into the kernel that reads through it, and kept if it is the result itself."""
     mod = FuseOperators()(EliminateLayout()(legal(network, (5, 6))))
     story = explain(mod)
     (kernel,) = story["kernels"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scripts/same_kernels.py`: what counts as a difference, and that an unchanged tree has none."""
+"""`scripts/same_kernels.py` finds the differences that count, and none in an unchanged tree."""
 
 import importlib.util
 import json

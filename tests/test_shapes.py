@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of single matmuls and convolutions: what it measures, and what was found."""
+"""The benchmark of single matmuls and convolutions: its measurements, and the committed results."""
 
 import json
 import re

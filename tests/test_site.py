@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links of all pages lead somewhere, on GitHub as on the site; the site and its first page have every page of docs/."""
+"""Links of all pages work on GitHub and on the site; the site and its first page have every page of docs/."""
 
 import re
 import runpy
@@ -14,7 +14,7 @@ _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 def headings(text: str) -> set[str]:
-    """Anchors of a page: as GitHub and MyST make them of its headings."""
+    """Return the anchors of a page, as GitHub and MyST make them from its headings."""
     plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.*)$", plain, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets by name, and what is said about unknown ones."""
+"""Targets by name, and the errors for unknown ones."""
 
 import os
 
@@ -104,7 +104,7 @@ def test_a_phone_by_name(name):
     assert (target.attrs["texture_spatial_limit"], target.attrs["texture_depth_limit"]) == (row.image_width, 2048)
     assert target.attrs["image_base_address_alignment"] == 64 * 16  # 64 texels of four float32
     assert target_row(target) is row
-    assert str(tvm.target.Target(str(target))) == str(target)  # as a manifest keeps it
+    assert str(tvm.target.Target(str(target))) == str(target)  # the form in which a manifest keeps it
 
 
 @pytest.mark.parametrize(("text", "name"), [(None, "cpu"), ("opencl", "opencl"), ("cuda", "h100")])
@@ -131,7 +131,7 @@ def test_a_device_that_is_not_there(text, index, words):
 
 
 def test_opencl_has_the_limits_of_the_device_here():
-    """As for CUDA; but no rule makes groups of more than 1024 threads, or takes more than 48 KB on chip."""
+    """Limits as for CUDA; but no rule makes thread blocks of more than 1024 threads, or uses over 48 KB on chip."""
     device, target = tvm.opencl(0), parse_target("opencl")
     assert target.attrs["max_num_threads"] == min(int(device.max_threads_per_block), 1024)
     assert target.attrs["max_shared_memory_per_block"] == min(int(device.max_shared_memory_per_block), 48 * 1024)

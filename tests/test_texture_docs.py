@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurements that docs/textures.md shows are complete and right, and made by commands that exist."""
+"""The measurements in docs/textures.md are complete and right, and made by commands that exist."""
 
 import re
 import runpy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TextureTrial: whether a kernel can have its textures, how long it takes, and what PlaceTextures makes of that."""
+"""TextureTrial: whether a kernel can have its textures, its time, and the decisions of PlaceTextures from both."""
 
 import time
 
@@ -65,7 +65,7 @@ def test_no_more_kernels_are_modelled_than_it_takes():
     asked = PlacementTrial(estimate=lambda: pytest.fail("it is asked for"))
     reason = slower(buffer, {"conv": timed(5e-6), "pool": slow, "add": asked})
     assert reason == "modelled at least 17 us in a texture, 11.3 us in a buffer: pool takes 12 us instead of 4.3 us"
-    # What is known costs nothing.
+    # A known time is not computed again.
     reason = slower({"add": timed(1e-6), **buffer}, {"add": asked, "pool": slow})
     assert reason == "modelled at least 12 us in a texture, 5.3 us in a buffer: pool takes 12 us instead of 4.3 us"
 
@@ -97,7 +97,7 @@ def test_what_is_chosen_is_no_slower_than_either_extreme(target):
 
 @pytest.mark.parametrize(("target", "precision"), [(ADRENO, "float32"), (ADRENO, "half"), (MALI, "half")])
 def test_an_order_that_is_chosen_is_no_slower(target, precision):
-    """A depthwise window before a norm over its channels: written in the norm's order it would read across its own."""
+    """A depthwise convolution before a norm over channels: in the norm's order, its own reads would be strided."""
 
     def block(x):
         y = op.nn.conv2d(x, constant(96, 1, 7, 7), padding=3, groups=96)
@@ -112,7 +112,7 @@ def test_an_order_that_is_chosen_is_no_slower(target, precision):
 
 
 def test_kernels_that_were_placed_are_not_tried_again_to_be_ordered(monkeypatch):
-    """And nothing is kept once the passes have run: a trial holds the code of all its kernels."""
+    """No trial is kept once the passes have run, as a trial holds the code of all its kernels."""
     tried, one = [], TextureTrial._try
     monkeypatch.setattr(TextureTrial, "_try", lambda self, kernel: tried.append(kernel) or one(self, kernel))
 
@@ -126,7 +126,7 @@ def test_kernels_that_were_placed_are_not_tried_again_to_be_ordered(monkeypatch)
 
 
 def test_textures_are_faster_on_adreno_and_not_on_mali():
-    """Images reach main memory faster on Adreno; on Mali buffers have a cache of their own, and the wider path."""
+    """On Adreno images reach main memory faster; on Mali buffers have a cache of their own, and the wider path."""
     adreno = log_of(place(prepared(), ADRENO, TextureTrial(ADRENO)))
     mali = log_of(place(prepared(), MALI, TextureTrial(MALI)))
     first = next(iter(adreno))
@@ -160,7 +160,7 @@ def test_equal_kernels_are_tried_once():
 
 
 def test_a_time_is_worked_out_when_it_is_asked_for(monkeypatch):
-    """Not where all is measured, nor where a neighbour cannot have the texture; and once for a kernel."""
+    """No time is computed where all are measured, or a neighbour cannot have the texture; else once for a kernel."""
     modelled = []
     seconds = "smartmem_tvm.texture_trial.kernel_seconds"
     monkeypatch.setattr(seconds, lambda kernel, *_: modelled.append(kernel) or 1e-6)
@@ -182,7 +182,7 @@ def test_a_time_is_worked_out_when_it_is_asked_for(monkeypatch):
 
 @pytest.mark.parametrize(("build", "shape"), [(convolutions, IMAGE), (transformer, TOKENS)])
 def test_what_is_done_on_chip_is_written_only_for_what_is_run(build, shape, monkeypatch):
-    """All kernels that placement tries have the same accesses with it and without."""
+    """All kernels that placement tries have the same memory accesses with on-chip work and without."""
     phases = [phase for phase in graph_phases(ADRENO) if phase.name not in ("textures", "layout")]
     with ADRENO:
         mod = run_phases(module(build, shape), phases, Options(precision="half"))
@@ -212,7 +212,7 @@ def test_what_is_done_on_chip_is_written_only_for_what_is_run(build, shape, monk
 
 
 def test_measured_latencies_decide():
-    """Both forms of both kernels are measured: the texture is said to be slower, against the model."""
+    """Both forms of both kernels are measured: the measurements call the texture slower, unlike the model."""
     forms = []
 
     def listen(kernel):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of docs/tvm-issues.md: each shows its fault still, or the page and the work-around can go."""
+"""Each program of docs/tvm-issues.md still shows its fault; otherwise its entry and the work-around can go."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TVM writes wrongly for OpenCL and CUDA: each function, number and operator is one that a compiler takes."""
+"""Kernels for OpenCL and CUDA use only functions, numbers and operators that compilers accept, despite TVM's faults."""
 
 import math
 
@@ -35,7 +35,7 @@ _NUMPY = {
 
 
 def built(compute, *inputs, target="opencl", lanes=1):
-    """A module with one kernel; `compute` makes an element of those of `inputs`, which are types."""
+    """Return a module with one kernel; `compute` makes an element from those of `inputs`, which are types."""
     args = [te.placeholder((8,), dtype, name=f"x{i}") for i, dtype in enumerate(inputs)]
     out = te.compute((8,), lambda i: compute(*(arg[i] for arg in args)), name="y")
     sch = tvm.s_tir.Schedule(te.create_prim_func([*args, out]).with_attr("global_symbol", "main"))
@@ -60,7 +60,7 @@ def computed(module, dtype, *arrays):
 
 
 def several(names):
-    """One function of all of these: a driver takes long to compile a kernel, and little longer for a long one."""
+    """Return one kernel of several functions: a driver takes long to compile a kernel, and little longer for more."""
     return lambda *x: sum((getattr(tirx, name)(*x) for name in names[1:]), getattr(tirx, names[0])(*x))
 
 
@@ -84,7 +84,7 @@ def test_functions_of_two_numbers_on_opencl(dtype):
     np.testing.assert_allclose(found, sum(f(x.astype("float64"), y) for f in functions), rtol=near)
 
 
-# What C and CUDA have for float32 is named like OpenCL's function and an "f"; CUDA's for halves begin with an "h".
+# Functions of C and CUDA for float32 are named like OpenCL's with a final "f"; CUDA's for halves begin with an "h".
 CUDA_HALF = {"ceil", "cos", "exp", "exp10", "exp2", "floor", "log", "log10", "log2", "rint", "rsqrt", "sin", "sqrt"}
 TVM_HALF = {"atan", "erf", "pow", "tan", "tanh"}  # which TVM defines in front of the kernels
 
@@ -92,7 +92,7 @@ TVM_HALF = {"atan", "erf", "pow", "tan", "tanh"}  # which TVM defines in front o
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("name", [*UNARY, *BINARY])
 def test_functions_of_halves_on_cuda(name, lanes):
-    """What is called for halves exists."""
+    """Kernels call only functions for halves that exist."""
     inputs = ["float16"] * (2 if name in BINARY else 1)
     text = source(built(getattr(tirx, name), *inputs, target="cuda", lanes=lanes))
     kernel = text[text.rindex('extern "C"') :]
@@ -165,7 +165,7 @@ def test_narrow_integers_wrap_around(dtype):
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_byte_four_times_on_cuda(dtype):
-    """Known at run time only, which TVM stops at."""
+    """A byte known at run time only, for which TVM raises an error."""
     byte = te.placeholder((1,), dtype, name="byte")
     many = te.placeholder((8,), dtype, name="many")
     out = te.compute((8,), lambda i: many[i] * byte[0], name="y")

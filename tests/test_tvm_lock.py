@@ -9,8 +9,8 @@ import pytest
 from server_threads import Server
 from smartmem_tvm.tvm_lock import one_at_a_time
 
-# The package itself comes first, as in any program: while a thread ends the import of a package Python has it out of
-# ``sys.modules`` for a moment (``importlib._bootstrap._load_unlocked``), where another thread may look for it.
+# The package itself comes first, as in any program: at the end of a package's import, Python removes it from
+# ``sys.modules`` for a moment (``importlib._bootstrap._load_unlocked``), and another thread may look for it then.
 _IMPORTS = """
 import sys, threading
 import smartmem_tvm
@@ -46,12 +46,12 @@ def test_sixteen_threads_for_a_minute(tmp_path):
     server = Server(tmp_path)
     server.run(16, seconds=60, at_least=3)
     assert not server.errors, f"{len(server.errors)} of {server.done}: {server.errors[0]}"
-    assert sum(server.done.values()) >= 48 and len(server.done) == 3  # how many more says how busy the machine is
+    assert sum(server.done.values()) >= 48 and len(server.done) == 3  # the rest depends on how busy the machine is
 
 
 @pytest.mark.parametrize("first", range(3))
 def test_sixteen_threads_import_the_package(first):
-    """From both ends of each package, beginning somewhere else each time."""
+    """Threads import in both directions through each package, each run beginning at another module."""
     command = [sys.executable, "-c", _IMPORTS, str(first)]
     assert subprocess.run(command, capture_output=True, text=True).stderr == ""
 

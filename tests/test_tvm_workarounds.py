@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each work-around of `_tvm` and `tvm_mends`, and each pass for what TVM cannot do: still needed, and enough.
+"""Each work-around of `_tvm` and `tvm_mends`, and each pass for a gap of TVM, is still needed and sufficient.
 
-The first of two tests runs TVM without the work-around and fails when TVM is right by then; the second runs it with.
+The first of two tests runs TVM without the work-around, and fails once TVM is right; the second runs TVM with it.
 """
 
 import math
@@ -40,7 +40,7 @@ from texture_modules import (
 
 
 def without(*names):
-    """Name of our TIR pipeline without the passes of these names."""
+    """Return the name of this package's TIR pipeline without the passes of these names."""
     lower, host, device = compilation_pipeline.get_tir_pipeline(TIR_PIPELINE)
 
     def rest(passes):
@@ -59,7 +59,7 @@ def register(name, factory):
 
 
 def kernel(compute, *inputs, **options):
-    """A PrimFunc of a module with one kernel, scheduled."""
+    """Return the scheduled PrimFunc of a module with one kernel."""
     program = Program()
     var = program.kernel(compute, *[program.input(*each) for each in inputs], **options)
     (func,) = [f for f in program.module(var).functions.values() if isinstance(f, tirx.PrimFunc)]
@@ -98,7 +98,7 @@ class TestPipeline:
 
 
 def functions_of_vectors(names, dtype):
-    """A kernel with one result for each function, of numbers between 0 and 1, plus 1 for acosh."""
+    """Return a kernel with one result for each function, of numbers between 0 and 1, plus 1 for acosh."""
     x = te.placeholder((32,), dtype, name="x")
     one = tirx.const(1, dtype)
     arguments = {"acosh": lambda v: (v + one,), "atan2": lambda v: (v, one), "hypot": lambda v: (v, one)}
@@ -115,7 +115,7 @@ def functions_of_vectors(names, dtype):
 
 
 class TestWalk:
-    """`walk` and `mapped`: tvm_ffi looks up the kinds of a walk each time, which takes longer than a short walk."""
+    """`walk` and `mapped`: tvm_ffi looks up the node kinds in each call, which takes longer than a short walk."""
 
     def test_tvm_ffi_looks_them_up_each_time(self, monkeypatch):
         asked, look_up = [], structural._callback_type_to_type_index
@@ -184,7 +184,7 @@ class TestWriteLibrary:
 
 
 class TestFunctionsOnCPUs:
-    """`_in_single`, `_lane_by_lane`: functions that LLVM has for float32 only, or for single numbers only."""
+    """`_in_single`, `_lane_by_lane`: functions that LLVM has for float32 only, or for scalars only."""
 
     @pytest.mark.parametrize("dtype, function", [("float16", "atan"), ("float32x4", "sinh")])
     def test_tvm_does_not_know_them(self, dtype, function):
@@ -245,7 +245,7 @@ class TestIntegerTextures:
 
 
 class TestFallingTexels:
-    """A coordinate that falls as another grows; NVIDIA's compiler reads the border instead, which no text shows."""
+    """A decreasing coordinate, for which NVIDIA's compiler reads the border; the generated source does not show it."""
 
     @pytest.mark.parametrize(
         ("x", "y", "times"),
@@ -427,7 +427,7 @@ NETWORKS = {
         1,
     ),
     "half_storage": (half_storage, [IMAGE, (8, 16, 3, 3), (4, 8, 1, 1)], 2),
-    # Too few channels for NCHW4c: TVM plans no texture, and the pipeline must do for buffers too.
+    # Too few channels for NCHW4c: TVM plans no texture, and the pipeline has to handle buffers too.
     "three_channels": (lambda e, x, w: e(op.nn.relu(conv(e, x, w))), [(1, 3, 17, 13), (7, 3, 3, 3)], 0),
 }
 
@@ -447,7 +447,7 @@ def test_networks_run_through_tvms_own_adreno_pipeline(name):
     machine = texture_machine(executable, device)
     found = machine["main"](*[tvm.runtime.tensor(x, device) for x in inputs]).numpy()
 
-    # Between its two convolutions a device may round halves to the nearest or towards zero.
+    # Between the two convolutions a device may round halves to nearest or towards zero.
     tolerance = 2e-3 if name == "half_storage" else 1e-5
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
     written = [name for name, text in sources(executable).items() if "write_image" in body(text)]
@@ -455,7 +455,7 @@ def test_networks_run_through_tvms_own_adreno_pipeline(name):
 
 
 class TestVectorBooleans:
-    """`FixVectorBooleans`: what is true becomes 1, and is all bits where it chooses."""
+    """`FixVectorBooleans`: true converts to 1, and has all bits set in a select."""
 
     def mask(self):
         return read(value=lambda x: tirx.Cast("float32", x < tirx.const(0, "float32")) * x)
@@ -503,7 +503,7 @@ builder._begin_binding_block()
 
 
 def said(code):
-    """What a process of its own writes on stderr, warnings of TVM's C++ included."""
+    """Return the stderr of a process of its own, warnings of TVM's C++ code included."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
 
 
@@ -533,7 +533,7 @@ def test_builders_whose_blocks_are_ended_are_silent():
 
 
 def asked_for(iterate, monkeypatch) -> int:
-    """How many elements of an array of three are asked for by number while it is walked through."""
+    """Count the lookups by index while an array of three elements is iterated."""
     array, asked, own = tvm_ffi.Array([1, 2, 3]), [], tvm_ffi.Array.__getitem__
     monkeypatch.setattr(tvm_ffi.Array, "__getitem__", lambda self, at: asked.append(at) or own(self, at))
     assert list(iterate(array)) == [1, 2, 3]

@@ -14,7 +14,7 @@ from smartmem_tvm.cli import main
 
 PAIR = dict(_version.TVM_PINS)
 
-# Stands for an environment with another tvm-ffi: what the check asks is the metadata.
+# Simulates an environment with another tvm-ffi by its metadata, which the check reads.
 BAD_PAIR_PROGRAM = """
 import sys
 from importlib import metadata
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_version_stands_in_one_place(capsys):
-    """The wheel's, the program's and the site's are read from `_version.py`; the log of changes knows it."""
+    """Wheel, program and site read the version from `_version.py`, and the changelog has an entry for it."""
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"smartmem {_version.__version__}\n"
     assert declared()["version"] == smartmem_tvm.__version__ == _version.__version__

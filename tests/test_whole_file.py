@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written is there as a whole or not at all, and nothing else is lost by it."""
+"""A file is written as a whole or not at all, and no other file is lost by it."""
 
 import os
 

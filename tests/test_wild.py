@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX files out of PyPI packages: the table, drawn inputs, files that fail, where it goes on, what the page says."""
+"""ONNX files out of PyPI packages: the table, drawn inputs, files that fail, resumed runs, and the page."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def test_what_is_odd_about_a_file(tmp_path):
 
 @pytest.fixture
 def workplace(tmp_path):
-    """A cache with a package of three files: a good one, one that is refused, one that is not there; and its table."""
+    """Return a cache with a package of three files, one good, one refused, one missing, and its table."""
     folder = tmp_path / "cache" / "a-1.0"
     folder.mkdir(parents=True)
 
@@ -149,7 +149,7 @@ def test_states_go_round_and_what_is_refused_is_a_row(workplace):
 
 
 def test_inputs_that_the_reference_does_not_take_are_the_tables_fault(tmp_path):
-    """An index beyond a tensor's end, as a table with two inputs in the wrong order had it."""
+    """An index is beyond a tensor's end, as in a table with two inputs in the wrong order."""
     folder = tmp_path / "cache" / "a-1.0"
     folder.mkdir(parents=True)
     weight = helper.make_tensor("w", TensorProto.FLOAT, [3, 2], [0.0] * 6)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax modules with textures, made kernel by kernel, and the OpenCL source that becomes of them."""
+"""Relax modules with textures, made kernel by kernel, and their OpenCL source."""
 
 import math
 
@@ -16,7 +16,7 @@ THREADS = 64
 
 
 def opencl():
-    """The first OpenCL device; a test on a machine without one fails with the reason."""
+    """Return the first OpenCL device; on a machine without one, the test fails with the reason."""
     device = tvm.opencl(0)
     if not device.exist:
         say = tvm.get_global_func("smartmem.opencl.problem", allow_missing=True)
@@ -38,7 +38,7 @@ class Program:
         return param
 
     def kernel(self, compute, *args, scope="global", schedule=None):
-        """A kernel that writes the tensor that `compute`, which takes TE tensors, returns."""
+        """Add a kernel that writes the tensor which `compute` makes from TE tensors."""
         tensors = [te.placeholder(long(a.ty.shape), str(a.ty.dtype), name=f"a{i}") for i, a in enumerate(args)]
         out = compute(*tensors)
         func = (schedule or scheduled)(te.create_prim_func([*tensors, out])).without_attr("global_symbol")
@@ -51,7 +51,7 @@ class Program:
             known = {}
             with self.block.dataflow():
                 for var, func, args in self.calls:
-                    # The builder takes equal functions for one, but their parameters will get scopes of their own.
+                    # The builder merges equal functions, but their parameters will get different scopes.
                     kernel = self.block.add_func(func.with_attr("writes", var.name), f"kernel_{var.name}")
                     call = relax.op.call_tir(kernel, relax.Tuple([known.get(a, a) for a in args]), out_ty=var.ty)
                     known[var] = self.block.emit(call) if var not in outputs else self.block.emit_output(call)
@@ -59,7 +59,7 @@ class Program:
             self.block.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
         mod = self.block.finalize()
         mod.update_global_info("vdevice", list(VDEVICES.values()))
-        # Writes the scopes of the tensors into the parameters of the kernels.
+        # This pass writes the scopes of the tensors into the parameters of the kernels.
         return relax.transform.SpecializePrimFuncBasedOnCallSite()(mod)
 
 
@@ -68,7 +68,7 @@ def tensor(shape, dtype, scope="global"):
 
 
 def scheduled(func, vectors=True):
-    """One thread for each texel, or for each number where `vectors` is off or the innermost dimension is not 4."""
+    """Schedule one thread for each texel, or each number if `vectors` is off or the innermost dimension is not 4."""
     sch = tvm.s_tir.Schedule(func)
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         *outer, last = sch.get_loops(block)
@@ -83,17 +83,17 @@ def scheduled(func, vectors=True):
 
 
 def single_numbers(func):
-    """One thread for each number, whatever the innermost dimension is."""
+    """Schedule one thread for each number, whatever the innermost dimension is."""
     return scheduled(func, vectors=False)
 
 
 def long(shape):
-    """Extents as Relax has them: it finds no kernel for a call whose extents have other types."""
+    """Return extents in Relax's type: it finds no kernel for a call whose extents have other types."""
     return [tirx.const(int(n), "int64") for n in shape]
 
 
 def to_texels(shape, dtype=None):
-    """TE function: a tensor of any shape as texels of a texture of the given one, 4 last; zeros behind the end."""
+    """Return a TE function: a tensor as texels of a texture of the given shape, 4 last; zeros beyond its end."""
 
     def compute(a):
         count = math.prod(map(int, a.shape))
@@ -111,7 +111,7 @@ def to_texels(shape, dtype=None):
 
 
 def from_texels(shape, dtype=None, value=lambda x: x):
-    """TE function: the first elements of a texture, as `value` makes them, in a tensor of the given shape."""
+    """Return a TE function: the first elements of a texture, mapped by `value`, in a tensor of the given shape."""
 
     def compute(a):
         def element(*index):
@@ -138,7 +138,7 @@ def unflatten(flat, shape):
 
 
 def sources(module):
-    """The OpenCL source of each kernel of a compiled module, by name, without declarations and preprocessor lines."""
+    """Return the OpenCL source of each kernel of a module, by name, without declarations and preprocessor lines."""
     if isinstance(module, relax.VMExecutable):
         module = module.mod
     found = {}
@@ -152,15 +152,15 @@ def sources(module):
 
 
 def body(code):
-    """The source of a kernel behind the declarations of all kernels of its module."""
+    """Return the source of a kernel after the declarations of all kernels of its module."""
     return code[code.rindex("__kernel void") :]
 
 
 def rounded_alike(found: np.ndarray, nearest: np.ndarray) -> bool:
-    """Whether two arrays are equal but for the last bit of halves.
+    """Whether two arrays are equal except for the last bit of halves.
 
-    OpenCL leaves it to the device whether what is written to an image of halves is rounded to the nearest or towards
-    zero; PoCL does the one and NVIDIA the other.
+    OpenCL lets the device round values written to an image of halves to nearest or towards zero; PoCL does the former
+    and NVIDIA the latter.
     """
     if found.dtype != nearest.dtype or found.shape != nearest.shape:
         return False
@@ -171,7 +171,7 @@ def rounded_alike(found: np.ndarray, nearest: np.ndarray) -> bool:
 
 
 def emitted(function, shapes) -> tvm.IRModule:
-    """A module of what ``function(emit, x0, x1 ...)`` emits and returns, one variable for each operator."""
+    """Return a module of ``function(emit, x0, x1 ...)``, with one variable for each operator that it emits."""
     block = relax.BlockBuilder()
     params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
     with block.function("main", params):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small networks: one operator each between kernels that write and read its tensors, which can thus be textures."""
+"""Small networks of one operator each, between kernels that write and read its tensors, which can thus be textures."""
 
 import numpy as np
 from tvm import relax
@@ -10,17 +10,17 @@ from smartmem_tvm.pipeline import Options
 op, nn = relax.op, relax.op.nn
 IMAGE = (1, 8, 9, 13)  # batch, channels, rows, columns
 ROWS = (2, 11, 16)
-# Each operator in a kernel of its own; else it is fused with those around it.
+# Options that keep each operator in a kernel of its own; otherwise it is fused with those around it.
 ALONE = Options(rewrite=False, merge_projections=False, eliminate=False, fuse=False, fuse_attention=False)
 
 
 def weight(*shape, terms, seed=7):
-    """Normal numbers that keep a sum of so many terms about as large as one of them."""
+    """Return normal numbers that keep a sum of `terms` terms about as large as one of them."""
     return relax.const((random(shape, seed=seed)[0] / np.sqrt(terms)).astype("float32"))
 
 
 def conv(x, given, made, size=3, groups=1, padding=None, **attrs):
-    """A convolution of `given` channels to `made`; of a size that is not square if that is a pair."""
+    """Return a convolution of `given` channels to `made`; the window is not square if `size` is a pair."""
     down, across = size if isinstance(size, tuple) else (size, size)
     padding = padding if padding is not None else [down // 2, across // 2]
     terms = given // groups * down * across
@@ -33,12 +33,12 @@ def dense(x, given, made, seed=7):
 
 
 def images(middle, given=8, made=None):
-    """`middle` between two convolutions; it is given `given` channels and makes `made`."""
+    """Return `middle` between two convolutions; it reads `given` channels and writes `made`."""
     return lambda x: conv(middle(conv(x, 8, given)), made or given, 8)
 
 
 def matrices(middle, made=16):
-    """`middle` between two matmuls, whose last dimension has 16 and `made` elements."""
+    """Return `middle` between two matmuls, whose last dimensions have 16 and `made` elements."""
     return lambda x: dense(middle(dense(x, 16, 16)), made, 16)
 
 
@@ -47,7 +47,7 @@ def residual(x):
 
 
 def gelu_blocks(x):
-    """Two, so that what one writes the other one reads."""
+    """Two blocks, so that one reads the output of the other."""
     for _ in range(2):
         x = gelu_block(x)
     return x
@@ -178,7 +178,7 @@ ON_ROWS = {
     "layer norm": (matrices(lambda t: layer_norm(t, 16)), ALONE),
     "embedding gather": (lambda x: dense(embedded(x), 16, 8), ALONE),
 }
-# The operator, and which dimension of what it reads fills the texels: the one that it goes along, or another.
+# The operator, and the dimension of its operand that fills the texels: the one that it runs along, or another.
 TEXELS = {
     "softmax over the texel axis": ("softmax", 2),
     "softmax over axis 1": ("softmax", 1),

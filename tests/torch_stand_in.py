@@ -17,7 +17,7 @@ ATTENTION = "aten.scaled_dot_product_attention.default"
 
 
 class Tensor:
-    """What is used of torch.Tensor."""
+    """The part of torch.Tensor that is used."""
 
     def __init__(self, array):
         self.array, self.dtype = array, str(array.dtype)
@@ -28,25 +28,25 @@ class Tensor:
 
 
 class Size:
-    """What is used of torch.SymInt: an expression of sympy, here of one symbol times a factor."""
+    """The part of torch.SymInt that is used: an expression of sympy, here one symbol times a factor."""
 
     def __init__(self, symbol, factor=1):
         self.node = SimpleNamespace(expr=Expression(symbol, factor))
 
 
 class Expression:
-    """What is used of sympy.Expr."""
+    """The part of sympy.Expr that is used."""
 
     def __init__(self, symbol, factor):
         self.symbol, self.factor, self.is_Symbol, self.is_number = symbol, factor, factor == 1, False
 
     @property
     def free_symbols(self):
-        """The symbols in it."""
+        """Return the symbols of the expression."""
         return {Expression(self.symbol, 1)}
 
     def subs(self, known):
-        """Its value where the symbol is known, else itself."""
+        """Return the expression's value if the symbol is known, else itself."""
         value = {each.symbol: number for each, number in known.items()}.get(self.symbol)
         return self if value is None else _Number(value * self.factor)
 
@@ -65,7 +65,7 @@ class _Number(int):
 
 
 class Program:
-    """What is used of torch.export.ExportedProgram: its inputs, and what its module computes."""
+    """The part of torch.export.ExportedProgram that is used: its inputs, and its module's results."""
 
     def __init__(self, inputs=None, range_constraints=None, rank=4, compute=None):
         self.range_constraints = range_constraints or {}
@@ -85,18 +85,18 @@ class Program:
         self.graph_module = SimpleNamespace(modules=lambda: [SimpleNamespace(graph=self.graph)])
 
     def run_decompositions(self, table=()):
-        """Another program, which says what it was made with, and writes where this one does."""
+        """Return another program, which notes its arguments, and writes to the same log."""
         new = Program(self.inputs, self.range_constraints, self.rank, self.compute)
         new.decompositions, new.graph_signature = table, self.graph_signature
         return new
 
     def module(self):
-        """What computes its results."""
+        """Return the function that computes the results."""
         return lambda *args: {"a": self.compute(*args), "b": None}
 
 
 def operator(name, *arguments, tags=(), **defaults):
-    """What is used of torch's OpOverload: its tags, and the names of what it takes, with their defaults."""
+    """Return the used part of torch's OpOverload: its tags, and the names of its arguments with their defaults."""
     names = [*((each, False, None) for each in arguments), *((each, True, value) for each, value in defaults.items())]
     schema = SimpleNamespace(
         arguments=[
@@ -117,7 +117,7 @@ class _Operator:
 
 
 def bounds(lower, upper):
-    """What is used of torch's ranges."""
+    """Return the used part of torch's value ranges."""
     return SimpleNamespace(lower=lower, upper=upper)
 
 
@@ -167,7 +167,7 @@ def install(monkeypatch, model):
 
 
 def _exported(proto, values, program):
-    """An ONNXProgram: its file goes without initializers, which are tensors of torch."""
+    """Return an ONNXProgram, whose file has no initializers; they are tensors of torch."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     del bare.graph.initializer[:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One small kernel for each schedule rule that takes decisions, with extents that tiles do not divide."""
+"""One small kernel for each schedule rule with decisions, with extents that are no multiples of tiles."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def transpose():
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, the kinds of decisions it brings on a CPU and on a GPU, and which arguments are constants."""
+    """A kernel, its kinds of decisions on a CPU and on a GPU, and its constant arguments."""
 
     build: Callable
     cpu: str
@@ -145,13 +145,13 @@ def check(case: Case, func: tirx.PrimFunc, target: tvm.target.Target, packed: li
 
 
 def two_matmuls() -> tvm.IRModule:
-    """Two matmuls with weights; what is between them, and the second weight, go to textures where there are any."""
+    """Two matmuls with weights; the tensor between them and the second weight go to textures where there are any."""
     first, second = constant(24, 64), constant(64, 48)
     return module(lambda x: op.matmul(op.nn.relu(op.matmul(x, first)), second), (36, 24))
 
 
 def textured_tasks(target: tvm.target.Target) -> list[Task]:
-    """The kernels of `two_matmuls`, with textures: who writes one, and who reads it."""
+    """The kernels of `two_matmuls` with textures: one writes a texture, the other reads it."""
     with target:
         found = tasks_of(optimize(two_matmuls()), target)
     reads = [is_texture(task.mod["main"].params[-1]) for task in found]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs for workers, good ones and others; light to import."""
+"""Jobs for workers, well-behaved and not, in a module that is quick to import."""
 
 import atexit
 import ctypes
@@ -44,7 +44,7 @@ def take_memory(times):
 
 
 def loop(_):
-    """Endless, and without ever letting another thread of Python's run."""
+    """Loop forever, without letting another Python thread run."""
     re.match("(a+)+$", "a" * 64 + "b")
 
 
@@ -59,7 +59,7 @@ def loop_and_tell(path):
 
 
 def compile_and_tell(path):
-    """As a job whose compiler takes long."""
+    """Behave like a job whose compiler takes long."""
     compiler = subprocess.Popen(["sleep", "600"])
     Path(path).write_text(str(compiler.pid))
     compiler.wait()
@@ -77,7 +77,7 @@ def tell_at_exit(path):
 
 
 def crash_if_broken(breaks):
-    """Break the worker for whoever comes next."""
+    """Break the worker, so that its next job crashes."""
     if _broken:
         crash(None)
     if breaks:

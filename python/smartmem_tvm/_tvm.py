@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that knows which TVM this is; the version check comes before anything of TVM is used.
+"""The one module that depends on TVM's version; it checks the version before any other use of TVM.
 
-Every name of TVM that moves between versions is here. What TVM gets wrong is mended in ``tvm_mends/``; three of its
+Every name of TVM that moves between versions is here. Work-arounds for TVM's faults are in ``tvm_mends/``; three of its
 files take effect with this import.
 """
 
@@ -31,18 +31,18 @@ from tvm_ffi.structural import WalkOrder, _callback_type_to_type_index, _ffi_api
 import _smartmem_opencl
 from smartmem_tvm.errors import CheckError, UserError
 from smartmem_tvm.thread_pool import use_own_threads
-from smartmem_tvm.tvm_mends import arrays, functions, operators  # noqa: F401  (what they mend holds from here on)
+from smartmem_tvm.tvm_mends import arrays, functions, operators  # noqa: F401  (imported for their effect)
 
-# What is opened or compiled from here on runs its loops on them.
+# Modules that are opened or compiled from here on run their loops on this package's threads.
 use_own_threads()
 
-# A module that is generated for OpenCL while TVM has no device can never run.
+# Loaded now, because a module generated for OpenCL before TVM has a device can never run.
 _smartmem_opencl.load()
 
-# What a pass raises comes back from TVM as the same type, and not as a RuntimeError.
+# An error that a pass raises comes back from TVM as the same type, and not as a RuntimeError.
 tvm_ffi.register_error("UserError", UserError)
 tvm_ffi.register_error("CheckError", CheckError)
-# Else Ctrl-C in a callback comes out as a RuntimeError without a message, which looks like that of a kernel.
+# Otherwise Ctrl-C in a callback becomes a RuntimeError without a message, like an error of a kernel.
 tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
 
 
@@ -51,10 +51,10 @@ _LINE = re.compile(rb"^\[[\d:]+\] /\S+: Warning: ")
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Leave out what TVM's C++ warns of on stderr meanwhile, and nothing else that is written there.
+    """Suppress warnings of TVM's C++ code on stderr meanwhile; all other text still appears.
 
-    For TVM's own graph of a model, of which it says how it could be written better (powers), once for each
-    kernel: nobody here can.
+    For TVM's own graph of a model: TVM advises how to write it better (powers), once for each kernel, but the graph is
+    not this package's to change.
     """
     sys.stderr.flush()
     saved = os.dup(2)
@@ -73,8 +73,8 @@ def without_warnings() -> Iterator[None]:
 
 
 def end_blocks(builder: relax.BlockBuilder) -> None:
-    """End the blocks that an error has left open: TVM prints a warning when it deletes a builder that has some."""
-    with contextlib.suppress(Exception):  # there is none any more
+    """End the blocks that an error has left open: TVM prints a warning when it deletes a builder with open blocks."""
+    with contextlib.suppress(Exception):  # raised when no block is open
         while True:
             builder._end_block()
 
@@ -92,15 +92,15 @@ def _type_indexes(kind: type | tuple[type, ...]) -> tuple[int, ...]:
 
 
 def walk(root, *callbacks: tuple, order: str = "post") -> None:
-    """``tvm_ffi.structural_walk``, with pairs of a kind and a callback.
+    """Run ``tvm_ffi.structural_walk`` with pairs of a kind and a callback.
 
-    Work-around: it looks the kinds up anew in each call, which takes longer than a walk over an index.
+    Work-around: ``structural_walk`` looks the kinds up in each call, which takes longer than walking an index.
     """
     _ffi_api.StructuralWalk(root, _entries(callbacks), [], _ORDERS[order])
 
 
 def mapped(root, *callbacks: tuple, order: str = "post"):
-    """``tvm_ffi.structural_map``, with pairs of a kind and a callback, for the same reason."""
+    """Run ``tvm_ffi.structural_map`` with pairs of a kind and a callback, for the same reason as `walk`."""
     return _ffi_api.StructuralMap(root, _entries(callbacks), [], _ORDERS[order])
 
 
@@ -111,7 +111,7 @@ def _entries(callbacks: tuple) -> list[tuple[int, Callable]]:
 def executable(
     mod: tvm.IRModule, target: tvm.target.Target, build_kernels: Callable[[tvm.IRModule], tvm.runtime.Module]
 ) -> relax.VMExecutable:
-    """What ``relax.build`` makes of a lowered module, with a choice of how its kernels are built.
+    """Build a lowered module as ``relax.build`` does, with a function of the caller's to build its kernels.
 
     Parameters
     ----------
@@ -127,14 +127,15 @@ def executable(
 def write_library(
     code: relax.VMExecutable | tvm.runtime.Module, path: str, link: Callable[[str, list[str]], None], threads: int
 ) -> None:
-    """What ``export_library`` does with LLVM's modules and those of devices.
+    """Write a library as ``export_library`` does, from LLVM's modules and those of devices.
 
-    Work-around: it makes the machine code of one module after the other, which takes as long as making the modules.
+    Work-around: ``export_library`` generates the machine code of one module after the other, which takes as long as
+    making the modules.
 
     Parameters
     ----------
     link : callable
-        Makes a library of a name from objects, as ``fcompile`` of ``export_library`` does.
+        Links object files to a library of the given name, as ``fcompile`` of ``export_library`` does.
     """
     root = code if isinstance(code, tvm.runtime.Module) else code.mod
     modules = root._collect_dso_modules()
@@ -155,18 +156,18 @@ def is_texture_access(call: ir.Call) -> bool:
 
 
 def texture_of(access: ir.Call) -> tirx.Var:
-    """The variable of the texture that is read or written: a parameter, or a buffer declared over one."""
+    """Return the variable of the texture that is read or written: a parameter, or a buffer declared over one."""
     image = access.args[0]
     return image if isinstance(image, tirx.Var) else image.args[0]
 
 
 def texture_dtype(access: ir.Call) -> str:
-    """The element type of the texture that is read or written."""
+    """Return the element type of the texture that is read or written."""
     return str(access.args[0].ty.element_type.dtype)
 
 
 def texture_params(kernel: tirx.PrimFunc) -> dict[tirx.Var, tirx.Var]:
-    """The parameter behind each texture of a kernel, the parameters themselves included."""
+    """Return the parameter behind each texture of a kernel, the parameters themselves included."""
     scoped = [p for p in kernel.params if isinstance(p.ty, ir.PointerType) and "texture" in p.ty.storage_scope]
     found = {param: param for param in scoped}
 

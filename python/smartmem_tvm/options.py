@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pipeline is asked to do, and what its passes are made from."""
+"""The options of the pipeline, from which its passes are made."""
 
 from __future__ import annotations
 

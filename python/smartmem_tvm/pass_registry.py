@@ -41,25 +41,25 @@ from .target import (
 )
 from .texture_trial import TextureTrial
 
-_trials = Recent(1)  # of kernels that the pass that places tensors has tried, for the one that orders them
+_trials = Recent(1)  # trials of kernels by PlaceTextures, which SelectLayout uses again
 
 
 @dataclass(frozen=True)
 class PassEntry:
-    """A pass that has a name.
+    """A pass of the registry.
 
     Attributes
     ----------
     name : str
-        As in ``smartmem opt --pass``: the class in kebab case, or ``relax.`` and the name that TVM has for it.
+        As in ``smartmem opt --pass``: the class in kebab case, or ``relax.`` and TVM's name.
     make : callable
-        From `Options`, the target (None for a CPU) and the pass's own options, by keyword, to the pass.
+        `Options`, the target (None for a CPU) and, by keyword, the pass's own options -> the pass.
     summary : str
-        What it does, in one sentence.
+        The pass's effect, in one sentence.
     section : str
-        Where the paper has it; empty for what it does not have.
+        Section of the paper; empty for passes that no paper has.
     needs_target : bool
-        Whether what it does depends on the target.
+        Whether the pass's effect depends on the target.
     """
 
     name: str
@@ -70,13 +70,13 @@ class PassEntry:
 
     @property
     def own(self) -> dict[str, Any]:
-        """The pass's own options, and what they are unless they are given."""
+        """Return the pass's own options with their defaults."""
         parameters = inspect.signature(self.make).parameters.values()
         return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
 def _prices(target: tvm.target.Target | None) -> schedule.Prices | None:
-    """What kernels would cost on a CPU; where a launch is dear, on GPUs, legal fusions are all taken."""
+    """Return the prices of kernels on a CPU; None for GPUs, where launches are dear and every legal fusion is taken."""
     return None if target is None or is_gpu(target) else schedule.Prices(target)
 
 
@@ -111,7 +111,7 @@ def _trial(options: Options, target: tvm.target.Target) -> TextureTrial:
 
 
 def _lasting(options: Options) -> bool:
-    """Whether what a trial finds stays so: times that are measured may be others the next time."""
+    """Whether a trial may be used again: measured times may differ the next time."""
     return options.profiles is None and options.measure is None
 
 
@@ -131,7 +131,7 @@ def _store_half(options: Options, target: tvm.target.Target | None) -> tvm.trans
     if stored in (HALF, FLOAT):
         return transform.StoreHalf()
     if target is None or is_cpu(target):
-        return transform.StoreHalf(stored, weights=False)  # RoundProducts rounds those that are multiplied so
+        return transform.StoreHalf(stored, weights=False)  # RoundProducts rounds the weights of products
     return transform.StoreHalf(stored, _no_matrices(target))
 
 
@@ -146,7 +146,7 @@ def _round_factors(options: Options, target: tvm.target.Target | None, *, kind: 
 
 
 def _no_matrices(target: tvm.target.Target | None) -> str:
-    """Why a target does not multiply bfloat16 and tf32; empty if it does."""
+    """Return why a target does not multiply bfloat16 and tf32; empty if it does."""
     if target is None or has_matrix_instructions(target):
         return ""
     capability = cuda_architecture(target)[0] / 10
@@ -171,7 +171,7 @@ def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_lim
         return transform.SelectLayout()
     planner = options.layout if isinstance(options.layout, str) else FLUID
     costs = options.profiles.beside if options.profiles is not None else None
-    # The rules for GPUs have no loop order of their own to choose.
+    # The rules for GPUs have one loop order only.
     loops = {} if target is not None and is_gpu(target) else {"loops": schedule.loop_orders}
     return transform.PlanLayout(planner, costs, **loops, time_limit=time_limit)
 
@@ -184,7 +184,7 @@ def _slice_weights(options: Options, _: tvm.target.Target | None, *, budget: int
 
 
 def _split_windows(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
-    """More kernels, each of fewer products: not where a launch is dear, on GPUs."""
+    """Split into more kernels with fewer products each, but not on GPUs, where a launch is dear."""
     return transform.SplitWindows(math.inf) if target is not None and is_gpu(target) else transform.SplitWindows()
 
 
@@ -209,14 +209,14 @@ def _of_tvm(name: str, needs_target: bool = False) -> PassEntry:
 
 
 def _summary(documented: object) -> str:
-    """The first sentence of a docstring, without the paper's section, which has a field of its own."""
+    """Return the first sentence of a docstring without the paper's section, which has a field of its own."""
     paragraph = " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
     sentence = re.split(r"(?<=\.) ", paragraph)[0].rstrip(".").replace("`", "")
     return re.sub(r" \((SmartMem|DNNFusion|FluidML|FlexNN)[^()]*\)", "", sentence)
 
 
 _ENTRIES = (
-    # Of operators, before they are legalized.
+    # Passes over operators, before they are legalized.
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
     _ours(transform.FoldFills),
@@ -236,7 +236,7 @@ _ENTRIES = (
     _ours(transform.LowerScatters),
     _ours(transform.LowerConcats),
     _ours(transform.WidenSums),
-    # Of the graph of kernels.
+    # Passes over the graph of kernels.
     _ours(tvm_mends.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
     _ours(transform.FuseRows, make=lambda _, target: transform.FuseRows(_prices(target)), needs_target=True),
@@ -255,7 +255,7 @@ _ENTRIES = (
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
-    # Of kernels.
+    # Passes over kernels.
     _ours(schedule.StagePadding),
     _ours(schedule.AlignWindows),
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
@@ -285,7 +285,7 @@ _ENTRIES = (
     _ours(tvm_mends.StageTexels),
     _ours(transform.HalfStorage),
     _ours(transform.ComputeSingle),
-    # Of planned memory.
+    # Passes over planned memory.
     _ours(transform.JoinSlices),
     _ours(
         transform.StreamWeights, "FlexNN 3.4", lambda options, _: transform.StreamWeights(options.memory_budget or 0)
@@ -296,7 +296,7 @@ _ENTRIES = (
     _ours(tvm_mends.OwnStorages),
     _ours(tvm_mends.FitStorages),
     _ours(transform.CaptureGraphs, make=lambda _, target: transform.CaptureGraphs(target), needs_target=True),
-    # TVM's.
+    # TVM's passes.
     _of_tvm("DecomposeOpsForInference"),
     _of_tvm("CanonicalizeBindings"),
     _of_tvm("FoldConstant"),
@@ -324,22 +324,22 @@ PASSES: Mapping[str, PassEntry] = {entry.name: entry for entry in _ENTRIES}
 def make_pass(
     name: str, options: Options | None = None, target: tvm.target.Target | None = None, own: Mapping[str, str] = {}
 ) -> tvm.transform.Pass:
-    """The pass of a name.
+    """Return the pass of a name.
 
     Parameters
     ----------
     name : str
         A key of `PASSES`.
     options : Options, optional
-        What it is made from, beside the target.
+        The pipeline's options, from which the pass is made.
     own : mapping
-        Its own options, as text.
+        The pass's own options, as text.
 
     Raises
     ------
     UserError
-        If there is no such pass, or it has no such option, or not of such a value; or if the target, or `options`, lack
-        what it needs.
+        If there is no such pass, it has no such option or does not accept its value, or if the target or `options` lack
+        something that it needs.
     """
     if name not in PASSES:
         raise UserError(f"Pass '{name}' does not exist{_nearest(name, PASSES)}; `smartmem opt --list` names them all.")
@@ -365,12 +365,12 @@ def _nearest(name: str, known: Mapping[str, object]) -> str:
 
 
 def parse_passes(text: str) -> list[tuple[str, dict[str, str]]]:
-    """Names and options of passes from a text like ``fuse-rows,fuse-attention{on_chip_bytes=65536}``.
+    """Parse names and options of passes from a text like ``fuse-rows,fuse-attention{on_chip_bytes=65536}``.
 
     Raises
     ------
     UserError
-        If it is not written so.
+        If the text has another form.
     """
     each = r"\s*([^\s,{}=]+)\s*(?:\{([^{}]*)\})?\s*"
     if not re.fullmatch(rf"{each}(?:,{each})*", text):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one visible list of phases, which ``relax.get_pipeline("smartmem")`` is made of."""
+"""The table of phases, from which ``relax.get_pipeline("smartmem")`` is made."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ PRECISIONS = {
     "bfloat16": ("store-half", "round-factors", "round-products"),
     "tf32": ("round-factors",),
 }
-"""Precision (`tables.precisions`) -> the passes that make it, as far as a target has them."""
+"""Precision (`tables.precisions`) -> the passes that bring a module to it, as far as a target's phases have them."""
 _OF_CUDA = ("bfloat16", "tf32")
 
-# Passes that an option of another name than their phase's asks for: pass -> the option, and which of its values do.
+# Passes that depend on another option than their phase's: pass -> the option, and whether a value of it turns them on.
 _ON_REQUEST = {
     "apply-records": ("records", lambda records: records is not None),
     "select-layout": ("layout", lambda layout: layout is True),
@@ -81,7 +81,7 @@ def _cuda(target: tvm.target.Target | None) -> bool:
 
 
 def _recorded(target: tvm.target.Target | None) -> bool:
-    """Whether runs of kernels are recorded: by CUDA, and for OpenCL by this package's runtime."""
+    """Whether runs of kernels are recorded, by CUDA or by this package's runtime for OpenCL."""
     return target is not None and (is_cuda(target) or runs_ours(target))
 
 
@@ -108,13 +108,13 @@ class Phase:
     Attributes
     ----------
     name : str
-        It runs if the field of this name in `Options` is on, or there is no such field.
+        The phase runs if the field of this name in `Options` is on, or `Options` has no such field.
     passes : tuple of str
         Names in `pass_registry.PASSES`, in order.
     on : callable
-        The targets that have it; None is a CPU.
+        Target (None for a CPU) -> whether its pipeline has the phase.
     option : str or None
-        The field in the place of the one of its name.
+        The field of `Options` to read, if it is not called `name`.
     """
 
     name: str
@@ -123,14 +123,14 @@ class Phase:
     option: str | None = None
 
     def chosen(self, options: Options) -> tuple[str, ...]:
-        """The passes that `options` leaves on."""
+        """Return the passes that `options` leaves on."""
         if not getattr(options, self.option or self.name, True):
             return ()
         asked = {name: wanted(getattr(options, field)) for name, (field, wanted) in _ON_REQUEST.items()}
         return tuple(name for name in self.passes if asked.get(name, True))
 
     def option_of(self, name: str) -> str | None:
-        """The field of `Options` that decides whether a pass runs, None if it always does."""
+        """Return the field of `Options` that decides whether a pass runs, None if it always runs."""
         if name in _ON_REQUEST:
             return _ON_REQUEST[name][0]
         option = self.option or self.name
@@ -152,7 +152,7 @@ _PLAN_MEMORY = (
     "join-slices",
     "stream-weights",
     "plan-memory",
-    # What cannot be in an arena.
+    # TVM plans the tensors that cannot be in an arena.
     "relax.StaticPlanBlockMemory",
     "own-storages",
     "fit-storages",
@@ -167,12 +167,13 @@ _FINISH = (
 )
 
 PHASES = (
-    # What TVM would dispatch to chains of small kernels, one of them wrong on some GPUs, or to a reduction to pairs.
+    # TVM would dispatch these operators to chains of small kernels, one of them wrong on some GPUs, or to a reduction
+    # to pairs.
     Phase("mend", ("drop-empty", "lower-sorts", "lower-scans", "lower-argmax"), _gpu),
-    # Constants and inference forms first, so that weights are constants when rules look at them.
+    # Constants and inference forms first, so that weights are constants for the rewrite rules.
     Phase(
         "canonicalize",
-        # No other pass has to think of tensors without elements.
+        # First, so that no other pass meets tensors without elements.
         (
             "drop-empty",
             "widen-bfloat16",
@@ -198,7 +199,7 @@ PHASES = (
         ),
     ),
     Phase("merge_projections", ("merge-projections", "relax.CanonicalizeBindings")),
-    # Every operator a PrimFunc: from here on facts are read from loop programs.
+    # Every operator becomes a PrimFunc: the passes from here on read facts from loop programs.
     Phase(
         "legalize",
         (
@@ -215,25 +216,26 @@ PHASES = (
     ),
     Phase("eliminate", ("eliminate-layout",)),
     Phase("fuse", ("fuse-rows", "fuse-operators", "fuse-symbolic")),
-    # Late: what element-wise work there is has joined the matmuls by now.
+    # After `fuse`: element-wise operators have joined the matmuls by now.
     Phase("fuse_attention", ("fuse-attention",)),
-    # After fusion, when what is left between kernels goes through memory, and before anything is said of that memory.
+    # After fusion, when the tensors that go through memory are known, and before that memory is planned.
     Phase("precision", ("store-half", "compute-half", "round-factors"), _gpu),
-    # What CPUs multiply is rounded last of all, where schedules say which products are worth it.
+    # On CPUs, `schedule` rounds the factors of products later, where schedule rules price which products gain by it.
     Phase("precision", ("store-half",), _cpu),
-    # When it is known what numbers are stored as. Layouts are chosen for what is left.
+    # After `precision`, as the stored types must be known; before layouts, which are chosen for the remaining tensors.
     Phase("merge_chains", ("merge-chains",), _gpu),
     # Before layouts are chosen: products want another order of their operands than windows.
     Phase("channels", ("widen-groups", "pack-channels"), _cuda, option="schedule"),
-    # Last of the graph: which memory a tensor goes to depends on who writes and reads it in the end.
+    # After all fusion: the memory of a tensor depends on the kernels that finally write and read it.
     Phase("textures", ("place-textures",), _textures),
     Phase("layout", ("select-layout", "plan-layout"), _selects_layout),
-    # SmartMem's rule makes other kernels slower: of convolutions all kernels gain, elsewhere costs have to be known.
+    # SmartMem's rule slows other kernels down on CPUs. All kernels around convolutions gain by channels-innermost;
+    # elsewhere the planner needs measured costs.
     Phase("layout", ("channels-innermost", "plan-layout"), _cpu),
     Phase("layout", ("plan-layout",), _other_buffers),
-    # When it is known how tensors are stored.
+    # After layouts: these passes read how tensors are stored.
     Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),
-    # When it is known what is in memory beside the weights.
+    # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     Phase("slices", ("gather-rows", "slice-weights"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
@@ -250,14 +252,14 @@ PHASES = (
             "apply-records",
             "pack-weights",
             "schedule-kernels",
-            # Functions within functions within functions, whose code would have grown too much before.
+            # Again, for nested functions, whose code would have grown too much before scheduling.
             "vectorize-math",
         ),
         _cpu,
     ),
-    # What kernels take from TVM's pool is in the budget too.
+    # The budget includes the workspaces that kernels take from TVM's pool.
     Phase("workspaces", ("lift-workspaces",), _cpu, option="memory_budget"),
-    # A thread walks no row of memory that could be cut in pieces, and a GPU has its own exp.
+    # Without split-reductions, as a GPU thread reads no contiguous row, and without vectorize-math, as GPUs have exp.
     Phase(
         "schedule",
         (
@@ -272,7 +274,7 @@ PHASES = (
     ),
     # TVM's lowering, without RewriteDataflowReshape: no layout operator is left for it.
     Phase("lower", (*_PLAN_MEMORY, *_FINISH), _not_recorded),
-    # Which tensors stay where they are is known when memory is planned, and no longer seen when it is lowered.
+    # Graphs are captured between planning, which fixes the addresses of tensors, and lowering, which hides them.
     Phase("plan_memory", _PLAN_MEMORY, _recorded),
     Phase("cuda_graph", ("capture-graphs",), _recorded),
     Phase("finish", _FINISH, _recorded),
@@ -296,17 +298,17 @@ BASELINE_PHASES = (
 
 
 def phases_of(target: tvm.target.Target | None) -> tuple[Phase, ...]:
-    """The whole pipeline of a target, from operators to code of the virtual machine; that of a CPU for None."""
+    """Return the whole pipeline of a target (None for a CPU), from operators to code of the virtual machine."""
     return tuple(phase for phase in PHASES if phase.on(target))
 
 
 def graph_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
-    """From operators to the graph of kernels."""
+    """Return the phases from operators to the graph of kernels."""
     return _split(target)[0]
 
 
 def lower_phases(target: tvm.target.Target | None) -> tuple[Phase, ...]:
-    """From the graph of kernels to code of the virtual machine."""
+    """Return the phases from the graph of kernels to code of the virtual machine."""
     return _split(target)[1]
 
 
@@ -317,14 +319,14 @@ def _split(target: tvm.target.Target | None) -> tuple[tuple[Phase, ...], tuple[P
 
 
 def prepare_passes(target: tvm.target.Target | None, options: Options | None = None) -> list[tvm.transform.Pass]:
-    """Passes after which kernels are what the schedule rules, and records of tuning, are for."""
+    """Return the passes that bring kernels into the form that schedule rules and tuning records expect."""
     phase, options = lower_phases(target)[0], options or Options()
     before = phase.passes[: phase.passes.index("apply-records")]
     return [make_pass(name, options, target) for name in replace(phase, passes=before).chosen(options)]
 
 
 def require_schedules(target: tvm.target.Target | None) -> None:
-    """Refuse targets that no schedule rule knows.
+    """Refuse targets without schedule rules.
 
     Raises
     ------
@@ -389,11 +391,11 @@ def run_phases(
     Parameters
     ----------
     observe : callable, optional
-        Is shown the name of each phase that ran and the module after it.
+        Called with the name of each phase that ran and the module after it.
     first : int
         The number of the first phase in the names of dumps.
     check : OutputCheck, optional
-        Compares what the module computes after each phase; by default with what `mod` does, if `options` asks for it.
+        Compares the module's results after each phase; by default with those of `mod`, if `options` asks for it.
     """
     target = tvm.target.Target.current(allow_none=True)
     check = check or output_check(mod, target, options)
@@ -415,7 +417,7 @@ def run_phases(
 
 
 def output_check(mod: tvm.IRModule, target: tvm.target.Target | None, options: Options) -> OutputCheck | None:
-    """The check that ``check="outputs"`` asks for; None if `options` does not."""
+    """Return the check that ``check="outputs"`` asks for; None if `options` does not ask for it."""
     return OutputCheck(mod, target, options.precision) if options.check == "outputs" else None
 
 
@@ -426,7 +428,7 @@ def _dump(mod: tvm.IRModule, path: Path) -> None:
 
 
 def smartmem_pipeline(**options) -> tvm.transform.Pass:
-    """The pipeline behind ``relax_pipeline="smartmem"``: a Relax module of operators in, a module for the VM out.
+    """Return the pipeline of ``relax_pipeline="smartmem"``, from a Relax module of operators to one for the VM.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compiled graph costs, and what was decided on the way to it."""
+"""The cost of a compiled graph, and the decisions of the passes that made it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ class GraphCost:
     layout_kernels : int
         Kernels all of whose outputs are pure data movements.
     layout_transitions : int
-        Tensors whose stored order is not what a reader wants: each costs a copy, which is a layout kernel, or an access
-        with strides (`analysis.transitions.strided`).
+        Tensors whose stored order is not the one that a reader wants: each costs a copy, which is a layout kernel, or a
+        strided access (`analysis.transitions.strided`).
     bytes_moved : dict
         Bytes read and written at kernel boundaries: ``activations`` (tensors computed from the input, and the input)
-        and ``weights`` (constants, and what were constants). Each operand counts once per kernel, with its whole size.
+        and ``weights`` (constants, and parameters that were constants). Each operand counts once per kernel, with its
+        whole size.
     """
 
     kernels: int
@@ -44,19 +45,19 @@ class GraphCost:
     bytes_moved: dict[str, int]
 
     def as_dict(self) -> dict:
-        """Plain data for JSON."""
+        """Return the cost as plain data for JSON."""
         return asdict(self)
 
 
 def graph_cost(mod: tvm.IRModule, function: str | None = None) -> GraphCost:
-    """Count the kernels of a function, the bytes they move, and the tensors that lie in the wrong order.
+    """Count the kernels of a function, the bytes they move, and the tensors stored in the wrong order.
 
     Parameters
     ----------
     mod : tvm.IRModule
         A module whose operators are ``call_tir`` bindings of one dataflow block (ours or TVM's default pipeline's).
     function : str, optional
-        By default ``main``, or the only public one.
+        The function's name; by default ``main``, or the only public function.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def _function(mod: tvm.IRModule, name: str | None) -> str:
 
 
 class KernelCounter:
-    """Counts what a module launches, at any point of the pipeline; each PrimFunc is looked at once."""
+    """Counter of a module's launches at any point of the pipeline; it examines each PrimFunc once."""
 
     def __init__(self):
         self._moves: dict[tirx.PrimFunc, bool] = {}
@@ -102,7 +103,7 @@ class KernelCounter:
     def __call__(self, mod: tvm.IRModule) -> dict[str, int | None]:
         """Return ``operators`` not legalized yet, ``kernels``, and the ``layout_kernels`` among them.
 
-        The last is None where a kernel is scheduled: what it computes is no longer seen.
+        The last is None once a kernel is scheduled, as its computation can no longer be recognised.
         """
         called = []
         for func in mod.functions.values():
@@ -142,7 +143,7 @@ def _moves(kernel: Kernel) -> bool:
 
 
 def operators(mod: tvm.IRModule) -> list[dict]:
-    """DNNFusion's extended computational graph: the facts of each operator, as plain data for JSON.
+    """Return DNNFusion's extended computational graph: the facts of each operator, as plain data for JSON.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def operators(mod: tvm.IRModule) -> list[dict]:
     Returns
     -------
     list of dict
-        ``operator`` and the fields of `analysis.facts.Facts`; what has no functional form says why in ``reason``.
+        ``operator`` and the fields of `analysis.facts.Facts`; operators without functional form have a ``reason``.
     """
     found = [each for graph in graphs(mod) for each in graph_facts(graph).items()]
     plumbing = (relax.Tuple, ir.TupleGetItem)
@@ -175,7 +176,7 @@ def _operator(node: Node, facts: Facts) -> dict:
 
 
 def explain(mod: tvm.IRModule) -> dict:
-    """What became of each layout operator, and what each kernel computes.
+    """Return the fate of each layout operator, and the operators of each kernel.
 
     Parameters
     ----------
@@ -188,9 +189,9 @@ def explain(mod: tvm.IRModule) -> dict:
         ``layout_operators``: ``operator``, ``map``, ``action`` (eliminated, kept), ``into`` (results of the kernels
         that read or write through the map) and ``reason`` of each. ``strided``: ``tensor``, ``shape``, ``memory``,
         ``readers`` (each with the dimensions that it runs along) and ``reason`` of each tensor whose stored order is
-        not what a reader wants. ``kernels``: ``kernel``, ``number`` (of its
-        launch, from 1), ``result``, ``members`` (operators computed) and ``views`` (layout operators read through) of
-        each. ``decisions``: the log as it is.
+        not the one that a reader wants. ``kernels``: ``kernel``, ``number`` (of its launch, from 1), ``result``,
+        ``members`` (operators computed) and ``views`` (layout operators read through) of each. ``decisions``: the whole
+        log.
     """
     log = read_log(mod)
     kernels = _kernels(mod)
@@ -227,7 +228,7 @@ def _kernels(mod: tvm.IRModule) -> list[dict]:
 
 
 def _fate(entry: dict, kernels: list[dict]) -> dict:
-    """The decision on one layout operator, completed by what later passes did with it."""
+    """Return the decision on one layout operator, completed by the actions of later passes."""
     operator, action, reason = entry["operator"], entry["action"], entry.get("reason", "")
     into = [each["result"] for each in kernels if operator in each["views"]]
     inside = [each["result"] for each in kernels if operator in each["members"] and each["members"] != [operator]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem explain``: what each operator is, where each layout operator went, what each kernel computes, and why."""
+"""``smartmem explain``: the facts of operators, the fate of layout operators, and the operators of kernels, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLE = """\
 Mapping types are those of DNNFusion, the classes of operators those of SmartMem. Fusion is decided by DNNFusion's
 Table 3, by what `smartmem profile` measured, or by the cost model; each decision says by which."""
 
-# Models of more operators are summarised, unless --all or --op asks for each.
+# Models with more operators than this are summarised, unless --all or --op asks for each operator.
 _MOST_OPERATORS = 40
 
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> Result:
-    """Run the graph passes; look at the operators on the way, and read the decisions at the end."""
+    """Run the graph passes, collecting the operators on the way and the decisions at the end."""
     if args.why is not None:
         return explain_why(args)
     if args.schedules:
@@ -75,7 +75,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _only(found: dict, text: str) -> dict:
-    """The entries that mention `text`; `UserError` if there are none."""
+    """Return the entries that mention `text`; `UserError` if there are none."""
     wanted = text.lower()
     chosen = {
         section: [each for each in entries if wanted in _words(each).lower()] for section, entries in found.items()
@@ -86,7 +86,7 @@ def _only(found: dict, text: str) -> dict:
 
 
 def _words(entry: dict) -> str:
-    """The names in an entry of any section."""
+    """Return the names in an entry of any section."""
     if "kernel" in entry:
         return " ".join((entry["kernel"], entry["result"], *entry["members"], *entry["views"]))
     return entry.get("operator") or entry.get("tensor", "")

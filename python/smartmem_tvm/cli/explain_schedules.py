@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem explain --schedules``: which rule made the schedule of each kernel, its share of the time, its tuning."""
+"""``smartmem explain --schedules``: the rule that scheduled each kernel, its share of the time, and its tuning."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def explain_schedules(args: argparse.Namespace) -> Result:
 
 @dataclass(frozen=True)
 class _Made:
-    """Kernels of a model: before they were scheduled, by which rules they were, their tuning, and times, if any."""
+    """Kernels of a model: unscheduled, with the rules that scheduled them, their tuning, and any measured times."""
 
     graph: tvm.IRModule
     rules: dict[str, dict]
@@ -133,7 +133,7 @@ def _numbers(kernel: dict) -> tuple[str, ...]:
 
 
 def _rules(kernels: list[dict]) -> list[tuple]:
-    """One row for each rule that made a schedule, in the order of their first kernels."""
+    """Return one row for each rule that made a schedule, in the order of their first kernels."""
     groups: dict[str, list[dict]] = {}
     for each in kernels:
         groups.setdefault(each["rule"], []).append(each)

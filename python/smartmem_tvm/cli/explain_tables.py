@@ -28,7 +28,7 @@ _TYPES = ("StoreHalf", "ComputeHalf", "RoundFactors")
 
 
 def full_tables(data: dict) -> Iterator[Table]:
-    """Every operator, decision and kernel; sections without entries are left out."""
+    """Yield tables of every operator, decision and kernel; sections without entries are left out."""
     operators, layout, decisions, kernels = _sections(data)
     if operators:
         rows = ((each["operator"], *_facts(each, "yes" if each["ir_removable"] else "no")) for each in operators)
@@ -58,7 +58,7 @@ def full_tables(data: dict) -> Iterator[Table]:
 
 
 def summary_tables(data: dict) -> Iterator[Table]:
-    """One row for all operators, decisions or kernels of a kind."""
+    """Yield tables with one row for all operators, decisions or kernels of a kind."""
     operators, layout, decisions, kernels = _sections(data)
     if operators:
         kinds = Counter((kind(each["operator"]), *_facts(each, "{} of {}")) for each in operators)
@@ -94,7 +94,7 @@ def summary_tables(data: dict) -> Iterator[Table]:
 
 
 def kind(label: str) -> str:
-    """The kind of operator from its label: ``matmul`` of ``matmul12 node_linear(1, 49, 96)``."""
+    """Return the kind of operator from its label: ``matmul`` of ``matmul12 node_linear(1, 49, 96)``."""
     name = label.split(" ")[0]
     return re.sub(r"\d+(\[\d+\])?$", "", name) or name
 
@@ -106,21 +106,21 @@ def _sections(data: dict) -> tuple[list, list, list, list]:
 
 
 def _by(passes: tuple[str, ...], data: dict) -> list[dict]:
-    """What passes decided about tensors."""
+    """Return the decisions of `passes` about tensors."""
     return [each for each in data["decisions"] if each["pass"] in passes and "tensor" in each]
 
 
 def _memory(entry: dict) -> str:
-    """Why a tensor is in a buffer, or how it is in a texture."""
+    """Say why a tensor is in a buffer, or how it lies in a texture."""
     return entry.get("reason") or f"dimension {entry['texel']} is cut into texels"
 
 
 def _memory_kinds(placed: list[dict]) -> Iterator[tuple]:
-    """Tensors and weights by the same without what is different for each of them: kernels and figures."""
+    """Yield rows of tensors and weights grouped by reason, without the kernels and figures of each."""
     groups: dict = {}
     for entry in placed:
         what, _, rest = (entry.get("reason") or "a dimension is cut into texels").partition(": ")
-        # Either '<kernel>: <what is wrong>' or '<two times>: <the kernel that takes longer>'.
+        # Either '<kernel>: <fault>' or '<two times>: <the slower kernel>'.
         why = rest if rest and not re.search(r"\d us ", what) else what
         groups.setdefault((entry["kind"], entry["memory"], re.sub(r"\d[\w.]*", "..", why)), []).append(entry)
     for (what, memory, why), entries in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0])):
@@ -128,19 +128,19 @@ def _memory_kinds(placed: list[dict]) -> Iterator[tuple]:
 
 
 def _megabytes(entries: list[dict]) -> str:
-    """10^6 bytes, with what padding adds to them."""
+    """Return the size in 10^6 bytes, with the share of padding."""
     size, padding = (sum(each.get(key, 0) for each in entries) / 1e6 for key in ("bytes", "padding"))
     return f"{size:.3f}" + (f", of which padding {padding:.3f}" if padding else "")
 
 
 def _typed(entry: dict) -> tuple[str, str]:
-    """Of which type something is, and why not of another."""
+    """Return the type of a tensor or kernel, and the reason for it."""
     what = next(each for each in ("stored", "computed", "multiplied") if each in entry)
     return f"{what} as {entry[what]}", entry.get("reason", "")
 
 
 def _order(entry: dict) -> str:
-    """In which order a pass stored a tensor, and why."""
+    """Return the order in which a pass stored a tensor, and the reason."""
     changed = entry["order"] != sorted(entry["order"])
     how = f"dimensions in the order {entry['order']}" if changed else "order kept"
     return f"{how}: {entry['reason']}"
@@ -155,7 +155,7 @@ def _largest(counter: Counter) -> list:
 
 
 def _kinds(labels: Iterable[str]) -> str:
-    """Kinds in the order of labels, with their numbers where they repeat."""
+    """Return the kinds of labels in order, with counts where a kind repeats."""
     counted = Counter(map(kind, labels))
     return ", ".join(name if count == 1 else f"{count} {name}" for name, count in counted.items()) or "-"
 
@@ -167,7 +167,7 @@ def _facts(entry: dict, removable: str) -> tuple[str, str, str, str]:
 
 
 def _laws(properties: list[str]) -> str:
-    """Laws about one operator, then those about two, each said once: ``distributive over add, subtract``."""
+    """Return laws of one operator, then laws of two, each named once: ``distributive over add, subtract``."""
     with_others: dict[str, list[str]] = {}
     for text in properties:
         law, _, other = text.rpartition(" ")
@@ -177,7 +177,7 @@ def _laws(properties: list[str]) -> str:
 
 
 def _subject(entry: dict) -> str:
-    """The kind of operator; a rewriting rule says itself what it is about."""
+    """Return the kind of operator, or the subject that a rewrite rule names itself."""
     return "-" if "rule" in entry else kind(entry["operator"])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem explain --why KERNEL``: one kernel's plan, its price by terms, and what the other rules say of it."""
+"""``smartmem explain --why KERNEL``: one kernel's plan, its price by terms, and the answers of the other rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTS = {"arithmetic": "arithmetic and calls", "memory": "bytes that must move"
 
 
 def explain_why(args: argparse.Namespace) -> Result:
-    """Schedule the kernels, and ask every rule about one of them.
+    """Schedule the kernels, and collect every rule's plan for one of them.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def _print_roofline(console: Console, data: dict) -> None:
 
 
 def _noted(entry: dict) -> str:
-    """What a pass noted of the kernel, in a sentence."""
+    """Say in a sentence what a pass noted of the kernel."""
     said = [f"{key} {value}" for key, value in entry.items() if key not in ("pass", "kernel", "reason") and value]
     reason = f": {entry['reason']}" if entry.get("reason") else ""
     return f"{entry['pass']}: {', '.join(said)}{reason}"

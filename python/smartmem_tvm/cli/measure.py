@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem measure``: what a compiled model does on a device of a tracker."""
+"""``smartmem measure``: the times and outputs of a compiled model on a device of a tracker."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ EXAMPLE = """\
 
 Latencies are those of the device's own clock, without the network. The outputs are compared with ONNX Runtime's on this
 machine's CPU; the exit code is 1 if one is wrong, or if runs on the same input differ."""
-_SESSION = 600.0  # seconds, of one try on one device
-_SHOWN = 12  # kernels
+_SESSION = 600.0  # seconds of one try on one device
+_SHOWN = 12  # kernels in the printed table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 
 def _layers(manifest: dict, model: Model, devices: TrackedDevices) -> list[dict]:
-    """What `remote.layers.check_layers` finds, on a device of the same key."""
+    """Return the result of `remote.layers.check_layers`, on a device of the same key."""
     from tvm.target import Target
 
     from ..frontend import from_onnx
@@ -110,12 +110,12 @@ def _wrong(facts: dict) -> list[dict]:
 
 
 def _model_file(args: argparse.Namespace, manifest: dict) -> str:
-    """The ONNX file that the folder was made from.
+    """Return the ONNX file that the folder was made from.
 
     Raises
     ------
     UserError
-        If it is not where it was.
+        If the file is no longer at its path.
     """
     found = args.model or manifest.get("model", "")
     if not found or not Path(found).exists():
@@ -135,12 +135,12 @@ def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], e
 
 
 def _replayed(device: dict) -> str:
-    """How the device's driver is given launches again, once they are recorded."""
+    """Say how the device's driver repeats recorded launches."""
     return f" (recorded ones by {device['replay']})" if device.get("replay") else ""
 
 
 def _exceeding(data: dict) -> str:
-    """What it means that the parts take longer than the whole."""
+    """Return the warning for kernels that together take longer than the whole inference."""
     return (
         f"Warning: kernels by themselves add up to {data['kernels_ms']:.2f} ms, more than the whole inference takes. "
         f"Each was timed alone, with a launch of its own and other data in the caches, and a device may lower its "

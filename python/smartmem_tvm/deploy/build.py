@@ -53,7 +53,8 @@ from .weights import Weight, lift_weights
 _logger = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
-# LLVM 22 joins narrow vectors before they are loaded, in one of some thousand graphs, at levels 2 and 3; TVM sees it.
+# In one of some thousand graphs, LLVM 22 joins narrow vectors before they are loaded, at levels 2 and 3; TVM's check of
+# the module finds it.
 _INVALID_CODE = "LLVM module verification failed"
 
 
@@ -64,14 +65,14 @@ def optimize(
     options: Options | None = None,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
 ) -> tvm.IRModule:
-    """The graph passes only: operators in, one ``call_tir`` per kernel out, decisions attached.
+    """Run the graph passes only: operators in, one ``call_tir`` per kernel out, decisions attached.
 
     Parameters
     ----------
     target : tvm.target.Target or str, optional
         As for `compile`; by default the current one (``with target:``), and this machine's CPU if there is none.
     observe : callable, optional
-        Is shown the name of each phase that ran and the module after it.
+        Called with the name of each phase that ran and the module after it.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def optimize(
     """
     _require_functions(mod)
     target = _with_host(target or tvm.target.Target.current(allow_none=True))
-    with target:  # some of TVM's passes ask for one
+    with target:  # some of TVM's passes read the current target
         return run_phases(mod, graph_phases(target), options or Options(), observe)
 
 
@@ -96,15 +97,15 @@ def compile(
     Parameters
     ----------
     target : tvm.target.Target or str, optional
-        A name is what `parse_target` takes, as ``--target`` of the commands.
+        A target, or a name as `parse_target` and ``--target`` of the commands take it.
     observe : callable, optional
-        Is shown the name of each graph phase that ran and the module after it.
+        Called with the name of each graph phase that ran and the module after it.
 
     Raises
     ------
     UserError
-        If `mod` is no module of public Relax functions, there is no such target, or it does not have what `options`
-        ask for.
+        If `mod` is no module of public Relax functions, there is no such target, or it lacks something that `options`
+        need.
     """
     _require_functions(mod)
     target = _with_host(target)
@@ -114,12 +115,12 @@ def compile(
 
 
 def sliced_to_fit(options: Options, make: Callable[[Options], Made]) -> Made:
-    """What is made within a memory budget: with weights in as few slices as there is a plan for.
+    """Return the result of `make` within a memory budget, with the fewest slices of weights that have a plan.
 
     Raises
     ------
     UserError
-        If there is none for the narrowest ones; it says what the least budget is.
+        If even the narrowest slices have no plan; the message states the least budget.
     """
     if not options.memory_budget or options.slice_budget is not None:
         return make(options)
@@ -127,7 +128,7 @@ def sliced_to_fit(options: Options, make: Callable[[Options], Made]) -> Made:
         try:
             return make(replace(options, slice_budget=max(options.memory_budget // part, 1)))
         except BudgetTooSmall:
-            continue  # what kernels need for themselves is known only when they are scheduled
+            continue  # the workspaces of kernels are known only once they are scheduled
     return make(replace(options, slice_budget=1))
 
 
@@ -135,13 +136,13 @@ def sliced_to_fit(options: Options, make: Callable[[Options], Made]) -> Made:
 def compile_baseline(
     mod: tvm.IRModule, target: tvm.target.Target | str | None = None, schedule: bool = True
 ) -> Compiled:
-    """The same for TVM's default graph (`BASELINE_PHASES`).
+    """Compile TVM's default graph (`BASELINE_PHASES`); arguments and result as of `compile`.
 
     Parameters
     ----------
     schedule : bool
-        For a CPU, where TVM has no schedules of its own: with this package's, or TVM's code as it is. For a GPU what
-        is compiled is TVM's default pipeline for the target, schedules and all.
+        For a CPU, for which TVM has no schedules: whether to use this package's, or TVM's unscheduled loops. For a GPU,
+        TVM's default pipeline for the target is compiled, with its schedules.
     """
     _require_functions(mod)
     target = _with_host(target)
@@ -179,7 +180,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         try:
             return _generated(graph, target, options, start, outputs)
         except (TypeError, AttributeError, NameError):
-            raise  # a mistake in a pass, of which buffers would only be a slow way to say nothing
+            raise  # a fault in a pass; a second compilation with buffers would only hide it
         except Exception as error:
             refused = without_textures(graph, target, str(error)) if has_textures(target) else {}
             new = refused.keys() - dict(options.in_buffers).keys()
@@ -192,7 +193,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
 
 
 def _generated(graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None) -> Compiled:
-    """Code for a graph of kernels; `start` is when the compilation began."""
+    """Generate code for a graph of kernels; `start` is the time at which the compilation began."""
     plans: dict[str, dict] = {}
 
     def look(phase: str, lowered: tvm.IRModule) -> None:
@@ -241,14 +242,14 @@ def lower(
     observe: Callable[[str, tvm.IRModule], None] | None = None,
     check: OutputCheck | None = None,
 ) -> tuple[tvm.IRModule, list, list[int]]:
-    """From a graph of kernels to code of the virtual machine, its weights, and the kernels of each CUDA graph.
+    """Lower a graph of kernels; return code of the virtual machine, its weights, and the kernels of each CUDA graph.
 
-    Weights become parameters before graphs are captured: a constant that is inside of one is out of reach afterwards.
+    Weights become parameters before CUDA graphs are captured: a constant within a captured graph cannot be lifted.
 
     Parameters
     ----------
     observe : callable, optional
-        Is shown the name of each phase that ran and the module after it.
+        Called with the name of each phase that ran and the module after it.
     check : OutputCheck, optional
         As in `run_phases`.
     """
@@ -268,9 +269,9 @@ def lower(
         weights = [Weight(tensor) for tensor in planned.attrs[STREAMED]]
         planned = planned.without_attr(STREAMED)
     else:
-        # OpenCL's are in one buffer together: a constant in the code would be one more object of a launch.
+        # OpenCL's weights share one buffer; a constant in the code would be one more memory object of a launch.
         planned, weights = lift_weights(planned, 0 if runs_ours(target) else LARGE)
-    rest = replace(options, check=None)  # weights are inputs now, and nothing of it runs on a CPU
+    rest = replace(options, check=None)  # weights are inputs now, and the module no longer runs on a CPU
     return trust_own_tensors(run_phases(planned, phases[lifted_at:], rest, look, lifted_at)), weights, per_graph
 
 
@@ -316,7 +317,7 @@ def _require_main_for_budget(mod: tvm.IRModule, options: Options) -> None:
 def generate(
     lowered: tvm.IRModule, target: tvm.target.Target, observe: Callable[[tvm.IRModule], None] = lambda _: None
 ) -> relax.VMExecutable:
-    """TVM's code generator, for what `lower` returned; `observe` is shown the kernels of a GPU as it gets them."""
+    """Run TVM's code generator on the result of `lower`; `observe` is called with its input for a GPU's kernels."""
     lowered = without_plans(lowered)
     if is_gpu(target):
         return build_for_gpu(lowered, target, tir_pipeline(lowered, target), observe)
@@ -335,7 +336,7 @@ def _optimized_less(target: tvm.target.Target) -> tvm.target.Target:
 
 
 def _compile_default(mod, target) -> Compiled:
-    """What a user of TVM gets; its graph is made a second time, to be looked at."""
+    """Compile by TVM's default pipeline; a second run of its graph passes gives the graph to inspect."""
     start = time.perf_counter()
     with target:
         lowered = relax.get_default_pipeline(target)(mod)

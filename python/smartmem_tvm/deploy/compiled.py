@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model in this process: its code, its weights, and what is known of it."""
+"""A compiled model in this process: its code, its weights, and the facts recorded while it was compiled."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ class Compiled(Runnable):
     Attributes
     ----------
     executable : tvm.relax.VMExecutable
-        What TVM made; its functions take the inputs and then the weights. `deploy.export.save` saves both.
+        TVM's executable; its functions take the inputs and then the weights. `deploy.export.save` saves both.
     graph : tvm.IRModule
         The module after the graph passes, one ``call_tir`` per kernel, with the decisions of the passes on it. Its
-        large constants are parameters: the values are in `weights`, arranged as kernels want them.
+        large constants are parameters: the values are in `weights`, in the layout that the kernels read.
     weights : list of Weight
-        The large constants and the memory that each goes to, see `deploy.weights`.
+        The large constants and the memory scope of each, see `deploy.weights`.
     rules : dict
         Kernel name -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`.
     plans : dict
-        Kernel name -> what its rule decided, at which price, and why the rules before it did not take the kernel, see
+        Kernel name -> its rule's decisions and price, and why the rules before it did not take the kernel, see
         `schedule.schedule_kernels.kernel_plans`.
     tuning : dict
-        Kernel name -> what is known of its record, if there is one, see `tune.apply_records.tuning_of`.
+        Kernel name -> facts of its tuning record, if there is one, see `tune.apply_records.tuning_of`.
     kernels_per_graph : list of int
         Kernels in each CUDA graph of one inference, in their order; the others are launched one by one.
     texel_reads : dict
-        OpenCL kernel -> how much of the texels that it reads it uses, see `analysis.texel_reads`.
+        OpenCL kernel -> the share that it uses of the texels that it reads, see `analysis.texel_reads`.
     memory : dict
-        Which memory an inference by the default function takes, and what is in it when, see
+        Memory of an inference by the default function, and the tensors in it over time, see
         `deploy.memory_plan.memory_plan`.
     signatures : dict
         Kernel -> its parameters, see `deploy.signatures.signatures`.
     stream : dict
-        With a memory budget what `ir.sizes.STREAM` says of ``main``, which reads `weights` from a file then. Otherwise
-        empty.
+        With a memory budget, the attribute `ir.sizes.STREAM` of ``main``, which then reads `weights` from a file.
+        Otherwise empty.
     seconds : dict
         Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
     """
@@ -74,7 +74,7 @@ class Compiled(Runnable):
 
     @cached_property
     def vm(self) -> Machine:
-        """A virtual machine on the first device of the target's kind, with the weights.
+        """Return a virtual machine on the first device of the target's kind, with the weights.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class Compiled(Runnable):
         return self.machine()
 
     def machine(self, device: tvm.runtime.Device | None = None) -> Machine:
-        """A new virtual machine on `device`, by default the first one of the target's kind."""
+        """Return a new virtual machine on `device`, by default the first one of the target's kind."""
         if self.stream:
             return self._streamed()
         device = device if device is not None else device_of(self.target)
@@ -92,19 +92,19 @@ class Compiled(Runnable):
         return Machine(self.executable, self.weights, device, has_textures(self.target), takers)
 
     def _streamed(self) -> StreamedMachine:
-        """A machine that reads the weights from a file of its own."""
+        """Return a machine that reads the weights from a file of its own."""
         folder = tempfile.TemporaryDirectory(prefix="smartmem-weights-")
         file = Path(folder.name) / "weights.bin"
         places = write_weights(self.weights, file)
         return StreamedMachine(self.executable, file, places, self.stream, self.stream["budget"], owned=folder)
 
     def build_kernels(self, device: tvm.runtime.Device | None = None) -> int:
-        """Have an OpenCL driver compile all kernels now, in parallel, and not one by one at their first launches.
+        """Have an OpenCL driver compile all kernels now, in parallel, instead of each at its first launch.
 
         Returns
         -------
         int
-            How many it compiled; the others were cached. 0 for any other target.
+            Number of compiled kernels; the others were cached. 0 for any other target.
         """
         if not is_opencl(self.target):
             return 0
@@ -113,12 +113,12 @@ class Compiled(Runnable):
 
     @cached_property
     def functions(self) -> dict[str, list[Parameter]]:
-        """Name of each public function, sorted -> its inputs."""
+        """Return the inputs of each public function, by name, sorted."""
         return {name: parameters(self.graph, name) for name in public_functions(self.graph)}
 
     @cached_property
     def _first(self) -> Session:
-        graph = self.graph  # not `self`, which would keep its own session, and so the device's memory, alive
+        graph = self.graph  # not `self`, which would keep the session and its device memory alive
         default = default_function(graph)
         # Within a memory budget outputs lie in the arena.
         found = {name: outputs(graph, name, kept=bool(self.stream)) for name in self.functions}

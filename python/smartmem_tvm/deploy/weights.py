@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's large weights, kept apart from its code: arguments of its functions that its virtual machine fills in.
+"""A model's large weights, stored outside of its code: arguments of its functions that its virtual machine fills in.
 
-A library with the weights inside takes five times their memory to link, minutes, and fails beyond 2 GiB.
+Linking a library with the weights inside takes minutes and five times their memory, and fails beyond 2 GiB.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Weight:
     Attributes
     ----------
     tensor : tvm.runtime.Tensor
-        On a CPU, arranged as the kernels want it: texels last for a texture.
+        On a CPU, in the layout that the kernels read: texels last for a texture.
     scope : str
-        The memory that it goes to on the device.
+        The memory scope on the device.
     """
 
     tensor: tvm.runtime.Tensor
@@ -44,11 +44,11 @@ class Weight:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its numbers."""
+        """Return the bytes of the weight's numbers."""
         return _nbytes(self.tensor)
 
     def on(self, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
-        """The tensor in the memory of a device, which may be another machine's; on a CPU the tensor itself."""
+        """Return the tensor in the memory of a device, which may be another machine's; on a CPU the tensor itself."""
         if device.dlpack_device_type() == self.tensor.device.dlpack_device_type():
             return self.tensor
         there = tvm.runtime.empty(self.tensor.shape, self.tensor.dtype, device, mem_scope=self.scope)
@@ -61,15 +61,15 @@ class Machine(relax.VirtualMachine):
     Parameters
     ----------
     code : tvm.relax.VMExecutable or tvm.runtime.Module
-        Compiled from what `lift_weights` returns.
+        Compiled from the module that `lift_weights` returns.
     weights : sequence of Weight
-        What `functions` take after the inputs; read in place on a CPU, copied to any other device once.
+        The arguments of `functions` after the inputs; read in place on a CPU, copied once to any other device.
     device : tvm.runtime.Device, optional
-        Runs the kernels, by default this machine's CPU. `code` must be on the same machine.
+        The device that runs the kernels, by default this machine's CPU. `code` must be on the same machine.
     textures : bool
-        Tensors may be in texture memory, each scope of which TVM numbers like a device of its own.
+        Tensors may be in texture memory; TVM numbers each of its scopes like a device of its own.
     functions : collection of str
-        Those that take the weights: `ir.functions.entry_functions` of what was compiled.
+        The functions that take the weights: `ir.functions.entry_functions` of the compiled module.
     """
 
     def __init__(
@@ -88,52 +88,52 @@ class Machine(relax.VirtualMachine):
 
     @property
     def on_cpu(self) -> bool:
-        """Whether its kernels run on this machine's CPU."""
+        """Whether the kernels run on this machine's CPU."""
         return self.device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
 
     @property
     def takes_turns(self) -> bool:
-        """Whether inferences of machines beside each other must not overlap.
+        """Whether inferences of parallel machines must not overlap.
 
-        TVM records CUDA graphs in a mode in which no other thread may call CUDA, and has one stream for all of them.
+        TVM records CUDA graphs in a mode in which no other thread may call CUDA, and has one stream for all threads.
         """
         return self.device.dlpack_device_type() == tvm.cuda().dlpack_device_type()
 
     def another(self) -> Machine:
-        """A machine beside this one, with the same weights in memory, for another thread.
+        """Return a further machine for another thread, with the same weights in memory.
 
         Raises
         ------
         UserError
             If the weights are in one arena with the tensors of an inference.
         """
-        weights = [Weight(tensor) for tensor in self._weights]  # where they are already
+        weights = [Weight(tensor) for tensor in self._weights]  # already on the device
         return Machine(self._code, weights, self.device, self._textures, self._functions)
 
     def tensor(self, array: np.ndarray) -> tvm.runtime.Tensor:
-        """An array on the device, as functions take it."""
+        """Return an array on the device, as functions take it."""
         return tvm.runtime.tensor(to_bytes(np.asarray(array, order="C")), self.device)
 
     def tensors(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
-        """The arrays on the device."""
+        """Return the arrays on the device."""
         return [self.tensor(array) for array in arrays]
 
     def timed(
         self, tensors: Sequence[tvm.runtime.Tensor], runs: int, function: str = "main", calls: int = 1
     ) -> list[float]:
-        """Seconds of each of some calls one after the other, by the clock of the machine that runs them.
+        """Return the seconds of consecutive calls, by the clock of the machine that runs them.
 
         Parameters
         ----------
         tensors : sequence of tvm.runtime.Tensor
-            For a function that takes the weights what `tensors` returns, otherwise all arguments.
+            For a function that takes the weights, the result of `tensors`; otherwise all arguments.
         calls : int
-            In a row, of which each of the `runs` is the mean.
+            Calls in a row; each of the `runs` is their mean.
         """
         return list(self.time_evaluator(function, self.device, number=calls, repeat=runs)(*tensors).results)
 
     def time_evaluator(self, function: str, device: tvm.runtime.Device, **numbers: int) -> Callable:
-        """TVM's, of functions that take the weights for the model's inputs only."""
+        """Return TVM's time evaluator; for functions with weights, it takes the model's inputs only."""
         clock = super().time_evaluator(function, device, **numbers)
         weights = self._weights if function in self._functions else ()
         return lambda *tensors: clock(*tensors, *weights)
@@ -146,7 +146,7 @@ class Machine(relax.VirtualMachine):
 
 
 def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.runtime.Tensor, ...]:
-    """Weights in the memory of a device, those in buffers of this machine's OpenCL in one: a launch has each once."""
+    """Return weights in the memory of a device; those in buffers of this machine's OpenCL share one buffer."""
     together = tvm.get_global_func("smartmem.opencl.together", allow_missing=True)
     if together is None or device.dlpack_device_type() != tvm.opencl().dlpack_device_type():
         return tuple(weight.on(device) for weight in weights)
@@ -159,22 +159,22 @@ def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.
 def lift_weights(mod: tvm.IRModule, small: int = LARGE) -> tuple[tvm.IRModule, list[Weight]]:
     """Turn constants that are large, or in textures, or empty, into parameters after the inputs.
 
-    Each of `entry_functions` takes all of them. Weights that functions have in common, or that several kernels multiply
-    by (steps of a recurrence, written out), are one tensor: in memory, and in the caches.
+    Each of `entry_functions` takes all of them. Weights that several functions or kernels share (unrolled steps of a
+    recurrence) are one tensor, in memory and in the caches.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        Lowered for the virtual machine; not changed.
+        A module lowered for the virtual machine; not changed.
     small : int
-        Constants in buffers that have as many bytes or fewer stay in the code.
+        Constants in buffers of at most so many bytes stay in the code.
 
     Returns
     -------
     tvm.IRModule
-        The same code; ``num_input`` of a function, where it has that attribute, counts all that its caller gives.
+        The same code; a function's attribute ``num_input``, if it has one, counts the arguments that its caller passes.
     list of Weight
-        The values of the new parameters, in their order; each comes once however often it is read.
+        The values of the new parameters, in their order, each once.
     """
     names = entry_functions(mod)
     constants = [each for name in names for each in collect(mod[name].body, GenericConst) if _is_lifted(each, small)]
@@ -189,15 +189,15 @@ def lift_weights(mod: tvm.IRModule, small: int = LARGE) -> tuple[tvm.IRModule, l
         if found and gvar.name_hint in names:
             lifted.update_func(gvar, _with_parameters(func, found, same))
         elif "num_input" in (func.attrs or {}):
-            # What a module of TVM's `nn` says are its parameters may be others in each call: a CUDA graph must not
-            # have their addresses in it.
+            # Parameters of a module of TVM's `nn` may differ from call to call, so a CUDA graph must not record their
+            # addresses.
             lifted.update_func(gvar, func.with_attr("num_input", len(func.params)))
     changed = any(not lifted[gvar].same_as(func) for gvar, func in mod.functions_items())
     return lifted if changed else mod, [Weight(each.value, _scope(each.ty)) for each in found.values()]
 
 
 def constant_bytes(mod: tvm.IRModule) -> int:
-    """Bytes of the constants that `lift_weights` leaves in the code; one that is read twice counts once."""
+    """Return the bytes of the constants that `lift_weights` leaves in the code, each counted once."""
     functions = [mod[name].body for name in entry_functions(mod)]
     constants = [each for body in functions for each in collect(body, GenericConst) if not _is_lifted(each)]
     return sum(map(_nbytes, {each.value for each in constants if isinstance(each.value, tvm.runtime.Tensor)}))
@@ -213,13 +213,13 @@ def _with_parameters(func: relax.Function, found: dict[tuple, GenericConst], sam
 
     body = tvm_ffi.structural_map(func.body, (GenericConst, as_parameter))
     function = relax.Function([*func.params, *params.values()], body, func.ret_ty, func.is_pure, func.attrs)
-    # Every call passes the same weights: their types need no check, and CUDA graphs may have their addresses in them.
+    # Every call passes the same weights: their types need no check, and CUDA graphs may record their addresses.
     return function.with_attr("num_input", len(func.params))
 
 
 def _is_lifted(constant: GenericConst, small: int = LARGE) -> bool:
     tensor = constant.value
-    # Of each constant in a texture TVM's exporter prints a warning without cause, and its machine makes a copy.
+    # For each constant in a texture TVM's exporter prints a needless warning, and its virtual machine makes a copy.
     smallest = small if _scope(constant.ty) == "global" else 0
     # The executable's file cannot hold a constant without elements.
     return isinstance(tensor, tvm.runtime.Tensor) and (not prod(tensor.shape) or _nbytes(tensor) > smallest)
@@ -230,7 +230,7 @@ def _key(constant: GenericConst, same: dict) -> tuple:
 
 
 def _first_of_equals(tensors: Sequence[tvm.runtime.Tensor]) -> dict[tvm.runtime.Tensor, tvm.runtime.Tensor]:
-    """Tensor -> the first one of its shape, type and bytes: passes arrange a weight for each of its readers anew."""
+    """Return, for each tensor, the first with its shape, type and bytes: passes pack a weight anew for each reader."""
     alike: dict[tuple, list[tvm.runtime.Tensor]] = {}
     for tensor in dict.fromkeys(tensors):
         if _nbytes(tensor):
@@ -254,7 +254,7 @@ def _nbytes(tensor: tvm.runtime.Tensor) -> int:
 
 
 def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
-    """Write weights into one file; returns the ``offset``, ``shape``, ``dtype`` and memory ``scope`` of each."""
+    """Write weights into one file; return the ``offset``, ``shape``, ``dtype`` and memory ``scope`` of each."""
     places = []
     with path.open("wb") as file:
         for weight in weights:
@@ -270,12 +270,12 @@ def _mapped(path: Path, dtype: str, offset: int, shape: tuple[int, ...]) -> np.n
 
 
 def map_weights(path: Path, places: Sequence[dict]) -> list[Weight]:
-    """The weights that `write_weights` wrote, in memory as far as they are looked at."""
+    """Return the weights that `write_weights` wrote, mapped: pages are loaded when they are read."""
     there = path.stat().st_size
     for each in places:
         known = each["dtype"] in STORABLE and each["scope"] in ("global", *SCOPES)
         if not known or each["offset"] + prod(each["shape"]) * number_bytes(each["dtype"]) > there:
             raise UserError(f"{path} does not hold the weights that are listed beside it; compile the model again.")
-    # Copy-on-write only to be writable: numpy hands no read-only array to other libraries.
+    # Mapped copy-on-write, as numpy does not export read-only arrays to other libraries.
     arrays = (_mapped(path, each["dtype"], each["offset"], tuple(each["shape"])) for each in places)
     return [Weight(tensor_of(array), each["scope"]) for array, each in zip(arrays, places, strict=True)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenCL devices of this machine: which there are, which are used, what was built for them.
+"""The OpenCL devices of this machine: list them, select them, build kernels for them, inspect them.
 
-TVM's own interface (``tvm.opencl(0)``, the virtual machine, RPC) needs none of this.
+TVM's own interface (``tvm.opencl(0)``, the virtual machine, RPC) works without this module.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from ..errors import UserError
 
 @contextmanager
 def every_launch() -> Iterator[None]:
-    """Have the virtual machine make all launches of this thread meanwhile, for whoever looks at each of them.
+    """Have the virtual machine make all launches of this thread meanwhile, for callers that observe each launch.
 
-    Otherwise it makes those of kernels whose tensors stay where they are twice, and they are repeated from then on.
+    Otherwise the virtual machine launches kernels whose tensors keep their addresses twice, and the recorded launches
+    are repeated from then on.
     """
     switch = tvm.get_global_func("smartmem.opencl.replay", allow_missing=True)
     before = switch(False) if switch is not None else True
@@ -36,25 +37,25 @@ def every_launch() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What a driver says of its device. Sizes are in bytes, those of images in pixels.
+    """A device, as its driver describes it; sizes are in bytes, those of images in pixels.
 
     Attributes
     ----------
     index
         The number in ``tvm.opencl(index)``.
     name, vendor, platform, version, driver
-        In the driver's words; `version` is that of OpenCL, `driver` that of the driver.
+        The driver's strings; `version` is that of OpenCL, `driver` that of the driver.
     type
         ``"gpu"``, ``"cpu"`` or ``"accelerator"``.
     image_pitch_pixels
-        An image that is a view of a buffer has rows of a multiple of so many pixels; 0 where there are no such images.
+        Row pitch of images that are views of a buffer: a multiple of so many pixels; 0 where there are no such images.
     half
         Whether kernels may compute with float16; storing it works everywhere.
     images, image_from_buffer
-        Whether there are textures, and whether they may share the memory of a buffer.
+        Whether the device has textures, and whether they may share the memory of a buffer.
     replay
-        How recorded launches are made again: ``"command-buffer"``, ``"recordable-queue"``, or by a call for each,
-        ``"launches"``.
+        How recorded launches are repeated: ``"command-buffer"``, ``"recordable-queue"``, or ``"launches"``, one call
+        for each.
     """
 
     index: int
@@ -114,13 +115,13 @@ def devices() -> list[DeviceInfo]:
     """
     names = [field.name for field in fields(DeviceInfo)]
     found = _call("devices")
-    # TVM's strings are a type of their own.
+    # TVM's strings have a type of their own, which is not `str`.
     plain = [{name: str(each[name]) if isinstance(each[name], str) else each[name] for name in names} for each in found]
     return [DeviceInfo(**each) for each in plain]
 
 
 def select(platform: str | int | None = None, device: str | int | None = None) -> list[DeviceInfo]:
-    """Choose the devices to use, before the first use of any; takes the place of the environment variables.
+    """Choose the devices to use, before the first use of any; overrides the environment variables.
 
     Parameters
     ----------
@@ -137,26 +138,26 @@ def select(platform: str | int | None = None, device: str | int | None = None) -
 
 
 def build(module: Any, device: tvm.runtime.Device | int = 0) -> int:
-    """Build all kernels of a module now, side by side, instead of each at its first launch.
+    """Build all kernels of a module now, in parallel, instead of each at its first launch.
 
     Parameters
     ----------
     module
         A `Compiled`, an executable, or a runtime module; the modules imported by it count too.
     device
-        For which device.
+        The device to build for.
 
     Returns
     -------
     int
-        How many had to be built from source, now or earlier; the others came from the cache.
+        Number of kernels that were built from source, now or earlier; the others came from the cache.
 
     Raises
     ------
     UserError
         If there is no OpenCL, or no such device.
     RuntimeError
-        If a kernel does not build: names it and shows the compiler's log.
+        If a kernel does not build; the message names it and shows the compiler's log.
     """
     module = getattr(module, "executable", module)
     module = getattr(module, "mod", module)
@@ -164,12 +165,12 @@ def build(module: Any, device: tvm.runtime.Device | int = 0) -> int:
 
 
 def live_objects() -> dict[str, int]:
-    """Return how many objects of the driver this process holds, by kind: ``"buffer"``, ``"image"``, ``"program"``..."""
+    """Return the number of driver objects of this process, by kind: ``"buffer"``, ``"image"``, ``"program"``..."""
     return {str(kind): int(count) for kind, count in _call("live_objects").items()}
 
 
 def cache_folder() -> Path | None:
-    """Return where built kernels are kept, None if they are not (``SMARTMEM_OPENCL_CACHE=0``)."""
+    """Return the folder of built kernels, None if they are not kept (``SMARTMEM_OPENCL_CACHE=0``)."""
     folder = str(_call("cache_folder"))
     return Path(folder) if folder else None
 

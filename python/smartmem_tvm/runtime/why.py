@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why one kernel is what it is: the plan that was chosen, those that were not, their prices, and the roofline."""
+"""Explain one kernel's schedule: the chosen plan, the rejected plans, their prices, and the roofline."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ from ..tune.apply_records import tuning_of
 from ..tvm_lock import one_at_a_time
 from .roofline import KernelBound, roofline
 
-_NEAREST = 3  # names that are offered in the place of one that there is not
+_NEAREST = 3  # similar names that an error message offers in place of an unknown one
 _FORMS = ("transform-windows", "apply-records", "pack-weights", "schedule-kernels")
-_VECTORS = 2  # of multiply-adds that a core starts in a cycle, as the models of rules for CPUs have it
+_VECTORS = 2  # vector FMAs that a core starts in a cycle, as in the cost models of the CPU rules
 
 
 @one_at_a_time
 def why(graph: tvm.IRModule, target: Target, options: Options, kernel: str) -> dict:
-    """All that is known of how one kernel came to its schedule.
+    """Return the facts about one kernel's schedule and the choice of it.
 
     Parameters
     ----------
     graph : tvm.IRModule
-        After the graph passes (`deploy.build.optimize`).
+        The module after the graph passes (`deploy.build.optimize`).
     options : Options
-        Those that the graph was made with.
+        The options that the graph was made with.
     kernel : str
-        Its name, or its number among the kernels that an inference launches, from 1.
+        The kernel's name, or its number among the kernels that an inference launches, from 1.
 
     Returns
     -------
     dict
-        ``kernel``, ``number``, ``of`` (how many there are), ``launches`` (numbers of all of its launches), ``results``,
+        ``kernel``, ``number``, ``of`` (number of kernels), ``launches`` (numbers of all of its launches), ``results``,
         ``operators``, ``views``; ``parameters``: ``name``, ``shape``, ``dtype`` and ``role`` of each; ``rule``,
-        ``family``, ``catch_all``; ``plan``: ``decisions``, ``facts``, ``notes`` (what no tuner varies), ``prices`` and
-        ``loops`` (see `_plan`), None where no rule of this package made the schedule; ``others``: the same, or a
-        ``reason``, of each other rule in the order in which they are asked; ``log``: what passes noted of the kernel;
-        ``tuned``: see `tune.apply_records.tuning_of`; ``roofline``; ``clock``: cycles per second, by which prices are
-        seconds, None where the device is not known.
+        ``family``, ``catch_all``; ``plan``: ``decisions``, ``facts``, ``notes`` (values that no tuner varies),
+        ``prices`` and ``loops`` (see `_plan`), None where no rule of this package made the schedule; ``others``: the
+        same, or a ``reason``, of each other rule in the order of the rules; ``log``: notes of the passes about the
+        kernel; ``tuned``: see `tune.apply_records.tuning_of`; ``roofline``; ``clock``: cycles per second, which turn
+        prices into seconds, None where the device is not known.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def why(graph: tvm.IRModule, target: Target, options: Options, kernel: str) -> d
 
 
 def named(kernel: str, names: Iterable[str]) -> str:
-    """The name that a user means by a name or a number.
+    """Return the kernel's name that a user's name or number refers to.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def named(kernel: str, names: Iterable[str]) -> str:
 
 
 def clock_of(target: Target, speed: Speed | None) -> float | None:
-    """Cycles per second as the models of rules count them: at the peak of a device they are full of multiply-adds."""
+    """Return the cycles per second of the rules' cost models: the rate at which only FMAs would reach the peak."""
     if speed is None:
         return None
     rate = speed.rate("float32")
@@ -127,12 +127,12 @@ def clock_of(target: Target, speed: Speed | None) -> float | None:
 
 @dataclass(frozen=True)
 class _Stages:
-    """The kernels of a graph on their way to a schedule.
+    """The kernels of a graph before and after scheduling.
 
     Attributes
     ----------
     open : IRModule
-        Before any is scheduled, and before constants are in the forms that plans read.
+        Before any kernel is scheduled, and before constants are in the forms that plans read.
     scheduled : IRModule
     """
 
@@ -162,7 +162,7 @@ def _variable(mod: tvm.IRModule, name: str) -> ir.GlobalVar:
 
 
 def _parameters(func: tirx.PrimFunc) -> list[dict]:
-    """Inputs and outputs of a kernel as the graph has them."""
+    """Return the inputs and outputs of a kernel as the graph has them."""
     try:
         outputs = [*parse(func).outputs]
     except Opaque:
@@ -176,7 +176,7 @@ def _parameters(func: tirx.PrimFunc) -> list[dict]:
 
 
 def _of_kernel(name: str, stages: _Stages, target: Target) -> dict:
-    """What was chosen, and what the other rules say of the kernel before its constants were brought into forms."""
+    """Return the chosen plan, and the other rules' answers for the kernel before its constants changed their form."""
     func, variable = _function(stages.scheduled, name), _variable(stages.open, name)
     record, kept = kernel_rules(stages.scheduled)[name], plan_on(func)
     chosen = kept["chosen"] if kept is not None else None
@@ -196,10 +196,10 @@ def _of_kernel(name: str, stages: _Stages, target: Target) -> dict:
 
 
 def _plan(plan: Plan, func: tirx.PrimFunc, target: Target) -> dict:
-    """An answer as plain data: a ``reason``, or what the rule would do, and its price.
+    """Return a rule's answer as plain data: the ``reason`` of a refusal, or its plan and price.
 
-    ``prices`` are those of the rule's own models of time, one for each run of the kernel that has one; ``loops`` is
-    counted in the loops of the schedule, on a CPU: the same measure for all rules.
+    ``prices`` come from the rule's own cost models, one for each run of the kernel that has one; ``loops`` is counted
+    in the loops of the schedule, on a CPU: the same measure for all rules.
     """
     if plan.reason:
         return {"rule": plan.rule, "family": plan.family, "reason": plan.reason}
@@ -217,7 +217,7 @@ def _loops(scheduled: tirx.PrimFunc, func: tirx.PrimFunc, target: Target) -> dic
 
 
 def _bound(found: KernelBound | None, speed: Speed | None) -> dict:
-    """The least time of a launch, in seconds, and what it is made of."""
+    """Return the least time of a launch, in seconds, and its parts."""
     if found is None or found.bound is None or speed is None:
         unknown = "how fast the device is, is not known" if speed is None else found.reason if found else "no loops"
         return {"seconds": None, "reason": unknown}

@@ -2,13 +2,13 @@
 """Passes over modules and over kernels, one per file; a pass never imports another pass.
 
 rewrite/    the laws of algebra: fewer and smaller operators (DNNFusion 4.2)
-fuse/       which operators share a kernel (DNNFusion 4.3)
-layout/     no kernels that only move data, storage orders, textures (SmartMem 3.2 and 3.3, FluidML 3)
-memory/     where tensors and weights lie, and when (FluidML 4, FlexNN 3)
-precision/  numbers of 16 bits
-lower/      operators as loops that rules can schedule
+fuse/       fusion: several operators in one kernel (DNNFusion 4.3)
+layout/     elimination of layout operators, storage orders, textures (SmartMem 3.2 and 3.3, FluidML 3)
+memory/     places and lifetimes of tensors and weights (FluidML 4, FlexNN 3)
+precision/  float16 and bfloat16, in memory and in arithmetic
+lower/      operators as loops that schedule rules can handle
 
-What only TVM's faults make necessary is in ``tvm_mends/``.
+Passes that only work around TVM's faults are in ``tvm_mends/``.
 """
 
 from .._lazy import lazy

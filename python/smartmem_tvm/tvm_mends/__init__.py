@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work-arounds: passes that are needed because this TVM gets something wrong, or refuses it, one per file.
+"""Work-arounds for faults and refusals of this TVM version, mostly passes, one per file.
 
 ``docs/tvm-issues.md`` has the fault and its smallest program for each; ``tests/test_tvm_issues.py`` fails when a newer
 TVM has mended one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of TVM are walked through in half the time; so when TVM is imported through `_tvm`."""
+"""Halve the time of iterating over a TVM array; in effect once TVM is imported through `_tvm`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tvm_ffi import _ffi_api as _array_api
 
 
 def _elements(array: tvm_ffi.Array) -> Iterator:
-    """The elements of an array, one after the other.
+    """Yield the elements of an array.
 
-    Work-around: TVM's looks at the length and at the kind of the index for each of them, twice the time of all. The
-    elements of an array never change.
+    Work-around: TVM's iteration checks the length and the type of the index for each element, which takes twice the
+    time. The checks are not needed, as the elements of an array never change.
     """
     return iter([_array_api.ArrayGetItem(array, number) for number in range(_array_api.ArraySize(array))])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BindChoices: what a choice between numbers reads is read before it."""
+"""BindChoices: the operands of a select are loaded before the select, on CPUs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class BindChoices:
         read: T.let[T.float32] = x[i]
         y[i] = T.Select(mask[i], read, -1e9)
 
-    TVM makes a branch of a select that reads memory, for a condition may say what can be read. LLVM reads what is
-    behind a branch under a mask, or makes no vectors of the loop: a mask on scores took four times as long. So this is
-    done for selects that are sure to be no such thing (`ir.blends`), in kernels that are scheduled.
+    TVM lowers a select that reads memory to a branch, as the condition may guard the read. LLVM then loads under a
+    mask, or does not vectorize the loop: a mask on attention scores took four times as long. The pass binds operands
+    only where the condition guards no read (`ir.blends`), in scheduled kernels.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -50,7 +50,7 @@ def _bound(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _stored(store: tirx.BufferStore) -> tirx.Stmt:
-    """A store after what its choices read; as it is if some of that is read only under a condition."""
+    """Return a store behind the loads of its selects; the store itself if one of these loads is conditional."""
     if contains(store.value, ir.Call, is_if_then_else):
         return store
     lines: list[tirx.Bind] = []

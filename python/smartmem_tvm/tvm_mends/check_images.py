@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CheckImages: lowered kernels that OpenCL would refuse or get wrong are named before code is made of them."""
+"""CheckImages: refuse lowered kernels that OpenCL would reject or miscompute, before code is generated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..ir.texels import is_texture
 from ..ir.walk import collect
 from ..planner.texture_form import TEXEL
 
-# Of vectors in OpenCL; 1 is a single number.
+# Lanes of OpenCL's vector types; 1 is a scalar.
 WIDTHS = (1, 2, 3, 4, 8, 16)
 _KERNEL = re.compile(r"(.*)_kernel(?:_\d+)?")
 _PARAMETER = re.compile(r"(.*?)(?:_ptr(?:_\d+)?)?")
@@ -28,14 +28,14 @@ _PARAMETER = re.compile(r"(.*?)(?:_ptr(?:_\d+)?)?")
 
 @dataclass(frozen=True)
 class Planned:
-    """What the arguments of a PrimFunc were planned to be, by their names.
+    """The planned memory of a PrimFunc's arguments, by their names.
 
     Attributes
     ----------
     textures : dict
         Name -> element types of the textures of that name.
     buffers : Counter
-        Name -> how many buffers there are of that name.
+        Name -> number of buffers of that name.
     """
 
     textures: Mapping[str, list[str]]
@@ -43,7 +43,7 @@ class Planned:
 
 
 def planned_memory(mod: tvm.IRModule) -> dict[str, Planned]:
-    """Which arguments of each PrimFunc are textures, from the memory scopes of its buffers, before it is lowered."""
+    """Return which arguments of each unlowered PrimFunc are textures, by the memory scopes of its buffers."""
     found = {}
     for gvar, func in mod.functions_items():
         if not isinstance(func, tirx.PrimFunc):
@@ -59,7 +59,7 @@ def planned_memory(mod: tvm.IRModule) -> dict[str, Planned]:
 
 @dataclass(frozen=True, eq=False)
 class _Lowered:
-    """A kernel, and what was planned for it."""
+    """A lowered kernel and its planned memory."""
 
     kernel: tirx.PrimFunc
     plan: Planned | None
@@ -73,12 +73,13 @@ class _Lowered:
 class CheckImages:
     """Refuse kernels, as the code generator for OpenCL gets them, that break a rule of `RULES`.
 
-    What is slow is none of them: `CheckTextures` and the schedules see to that, and tests of the generated source.
+    The rules are about errors, not about speed: `CheckTextures`, the schedules, and tests of the generated source watch
+    the speed.
 
     Parameters
     ----------
     planned : mapping, optional
-        PrimFunc -> what `planned_memory` said of it before it was lowered; of others nothing was planned.
+        PrimFunc -> the result of `planned_memory` for it before it was lowered; without an entry, nothing was planned.
     """
 
     def __init__(self, planned: Mapping[str, Planned] | None = None):
@@ -179,11 +180,11 @@ RULES = {
     "a texel is written as a whole": _whole_texels_written,
     "vectors have widths that OpenCL has": _legal_widths,
 }
-"""Rule -> what says of a lowered kernel, and of what was planned for it, where it breaks the rule."""
+"""Rule -> function that says where a lowered kernel, with its planned memory, breaks the rule."""
 
 
 def stem(name: str) -> str:
-    """The name of a PrimFunc's parameter behind that of a kernel's argument."""
+    """Return the name of the PrimFunc's parameter that a kernel's argument stands for."""
     return _PARAMETER.fullmatch(name)[1]
 
 

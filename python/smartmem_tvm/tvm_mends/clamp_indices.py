@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClampIndices: indices that are known only at run time, and may count from the end."""
+"""ClampIndices: run-time indices that may count from the end are wrapped by a comparison."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ClampIndices:
 
         x[T.max(T.min(T.Select(i[j] < 0, i[j] + n, i[j]), n - 1), 0)]
 
-    Both are the same for -n <= i < n, and within the tensor for any other index, which ONNX leaves open. LLVM 22 makes
-    wrong vector code of the former where `i` is of 32 bits and the index of 64 (docs/tvm-issues.md).
+    Both are equal for -n <= i < n. For any other index, which ONNX leaves undefined, both stay within the tensor. LLVM
+    22 generates wrong vector code for the former where `i` has 32 bits and the index 64 (docs/tvm-issues.md).
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -39,7 +39,7 @@ def _in_range(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _wraps(rest: tirx.Mod) -> bool:
-    """Whether this is the outer remainder of ``((i % n) + n) % n``."""
+    """Whether `rest` is the outer remainder of ``((i % n) + n) % n``."""
     inner = rest.a.a if isinstance(rest.a, tirx.Add) else None
     numbers = [rest.b, rest.a.b, inner.b] if isinstance(inner, tirx.Mod) else [None]
     return all(isinstance(each, tirx.IntImm) and int(each) == int(rest.b) for each in numbers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DropEmpty: no operator makes, or reads, a tensor without elements."""
+"""DropEmpty: remove operators that write or read tensors without elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ..errors import UserError
 from ..ir.rewrite_calls import rewrite_calls
 
-# What an operator answers where all that it adds up is nothing.
+# The result of a reduction over no elements.
 _NOTHING = {
     **dict.fromkeys(("sum", "matmul", "einsum", "nn.conv1d", "nn.conv2d", "nn.conv3d"), 0),
     **dict.fromkeys(("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose"), 0),
@@ -22,7 +22,7 @@ _NOTHING = {
     "variance": nan,
     "std": nan,
 }
-# Operators that write a part of their first operand: that part is nothing.
+# Operators that write a part of their first operand: an empty part leaves the operand as it is.
 _UPDATES = ("scatter_elements", "scatter_nd", "index_put", "slice_scatter")
 
 
@@ -41,8 +41,9 @@ class DropEmpty:
         y = x
         z = zeros                                                   # (3,)
 
-    What has a dimension of 0 needs no kernel, and TVM divides by its dimensions. A sum over nothing is 0, a product 1,
-    and a mean is not a number. Refused are other operators that make something of nothing, as a maximum does.
+    A tensor with a dimension of 0 needs no kernel, and TVM divides by its dimensions. A sum over no elements is 0, a
+    product 1, and a mean NaN. Refused are other operators with elements in their result but none in their operands,
+    such as a maximum.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -51,7 +52,7 @@ class DropEmpty:
         Raises
         ------
         UserError
-            If an operator has a result that no one has defined.
+            If an operator's result is undefined.
         """
         return rewrite_calls(mod, _Lowering(mod)) if _mentions_empty(mod) else mod
 
@@ -95,7 +96,7 @@ class _Lowering(PyExprMutator):
             return call.args[0].ty.shape
         if name == "concat":
             return self._concat(call)
-        if name == "nn.batch_norm":  # the running mean and variance have numbers
+        if name == "nn.batch_norm":  # its running mean and variance are not empty
             return relax.Tuple([_constant(call.ty.fields[0]), *call.args[3:5]])
         if name in _UPDATES and not _is_empty(call.args[0].ty):
             return call.args[0]
@@ -113,7 +114,7 @@ class _Lowering(PyExprMutator):
         return made if made is not None else super().visit_tuple_getitem_(item)
 
     def _slices(self, call: relax.Call) -> relax.Expr:
-        """Parts of which some are empty, each by itself."""
+        """Return the parts of a split one by one, where some are empty."""
         axis, fields, start = int(call.attrs.axis) % call.args[0].ty.ndim, [], 0
         for part in call.ty.fields:
             end = start + int(part.shape[axis])
@@ -129,13 +130,13 @@ class _Lowering(PyExprMutator):
 
 
 def _constant(ty) -> relax.Expr | None:
-    """The only value of a type whose tensors are all empty."""
+    """Return the only value of a type whose tensors are all empty."""
     if isinstance(ty, relax.TupleType):
         fields = [_constant(each) for each in ty.fields]
         return relax.Tuple(fields) if fields and None not in fields else None
     if not isinstance(ty, relax.TensorType) or not _is_empty(ty):
         return None
-    # No constant: TVM cannot load one without elements.
+    # Not a constant: TVM cannot load a constant without elements.
     return relax.op.builtin.alloc_tensor(ty.shape, str(ty.dtype.dtype), 0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this TVM writes wrongly, or not at all, as source for OpenCL and CUDA: a pass each over kernels."""
+"""Expressions that this TVM prints wrongly, or not at all, as OpenCL or CUDA source: one pass for each fault."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class FixConstants:
 
         as_double(4604544271217802189)
 
-    TVM prints seven digits for OpenCL, and fifteen after the point for CUDA's doubles. The lowest integer, which C has
-    no text for either, is given its type.
+    TVM prints seven digits for OpenCL, and fifteen after the point for CUDA's doubles. The lowest integer, for which C
+    has no literal either, is given its type.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -39,7 +39,7 @@ class FixConstants:
         return func.with_body(tvm_ffi.structural_map(func.body, rules))
 
 
-# Target, type -> what C reads from TVM's text, and the function that makes the number of an integer of its size.
+# Target, type -> the number that C reads from TVM's text, and the function that makes a number from its bits.
 _EXACT = {
     "opencl": {
         "float16": (lambda x: np.float16(np.float32(float(f"{x:e}"))), "as_half"),
@@ -71,7 +71,7 @@ def _written(number: tirx.FloatImm, kind: str) -> ir.Expr:
 
 
 def _lowest(number: tirx.IntImm) -> ir.Expr:
-    if number.value > _LOWEST:  # most numbers are indices, and asking for a type takes longer
+    if number.value > _LOWEST:  # the quick exit: most numbers are indices, and reading a type takes longer
         return number
     dtype = str(number.ty.dtype)
     if dtype not in ("int32", "int64") or int(number.value) != np.iinfo(dtype).min:
@@ -98,8 +98,8 @@ class FixNarrowIntegers:
 
         (char)(a + b) / 2;    ...
 
-    C computes both with integers of 32 bits, so that a sum does not wrap around, and an overloaded function, as
-    OpenCL's ``select``, is given two types.
+    C promotes both to 32 bits, so that a sum does not wrap around, and an overloaded function such as OpenCL's
+    ``select`` is given two types.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -117,7 +117,7 @@ class FixNarrowIntegers:
 
 
 def _has_types(func: tirx.PrimFunc, names: Collection[str]) -> bool:
-    """Whether a kernel has values of some types: it loads them, or they are made by a conversion or a function."""
+    """Whether a kernel has values of some types, from a load, a cast or a call."""
     made: list = list(func.params)
     tvm_ffi.structural_walk(func.body, ((tirx.AllocBuffer, tirx.DeclBuffer, tirx.Cast, ir.Call), made.append))
     types = (getattr(each, "buffer", each).ty for each in made)
@@ -125,7 +125,7 @@ def _has_types(func: tirx.PrimFunc, names: Collection[str]) -> bool:
 
 
 def _element(of: ir.Type) -> str:
-    """The type of a number, of those of a vector or a buffer, or of what a pointer points to."""
+    """Return the element type of a scalar, a vector, a buffer or a pointer."""
     while isinstance(of, ir.PointerType):
         of = of.element_type
     return str(getattr(of, "dtype", "")).partition("x")[0]
@@ -160,7 +160,7 @@ class FixByteBroadcasts:
 
         T.reinterpret("int8x4", T.Cast("uint32", T.Cast("uint8", x)) * 0x01010101)
 
-    Four bytes are one integer in TVM's source for CUDA, and it makes that of constants alone.
+    TVM's CUDA source holds four bytes in one integer, and TVM can build that integer from constants only.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -188,8 +188,8 @@ class FixFallingTexels:
 
         T.texture2d_load(image, 7 - x | get_global_offset(0), y, layer, ...)
 
-    Of the constant NVIDIA's compiler (driver 580.159) makes an offset, and negates the rest as if it were a float: it
-    reads the border everywhere. No launch has an offset, which is 0 then, and compilers do not know.
+    NVIDIA's compiler (driver 580.159) turns the constant into an offset, and negates the rest as if it were a float: it
+    reads the border everywhere. No launch here has a global offset, so that it is 0, which compilers cannot assume.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -218,7 +218,7 @@ def _opaque(index: ir.Expr) -> ir.Expr:
 
 
 def _falls(index: ir.Expr, falling: set) -> bool:
-    """Whether something is taken from a coordinate."""
+    """Whether a coordinate has a subtraction."""
     parts: list = []
     tvm_ffi.structural_walk(index, ((tirx.Sub, tirx.Mul, tirx.Var), parts.append))
     return any(part in falling if isinstance(part, tirx.Var) else _takes(part) for part in parts)

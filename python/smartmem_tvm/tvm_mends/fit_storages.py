@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FitStorages: planned memory is as large as the largest tensor in it."""
+"""FitStorages: each planned storage gets the size of the largest tensor in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..ir.walk import collect
 from ..planner.texture_form import TEXEL
 from ..target import LEAST_ALIGNMENT, image_alignment
 
-# Memory scope -> the dimension at which the rows of an image begin.
+# Memory scope -> the first dimension that lies within a row of an image.
 _COLUMNS = {"global.texture": -2, "global.texture-weight": 1, "global.texture-nhwc": 2}
 
 
@@ -31,9 +31,9 @@ class FitStorages:
 
         storage = R.memory.alloc_storage(R.shape([917504]), ...)
 
-    TVM multiplies the bytes of a texture by those of a number once more. What it multiplies is less than a device wants
-    of narrow images, for their rows begin at multiples of the device's pitch where they are views of a buffer. The
-    target says which: ``image_base_address_alignment``, of texels of four float32, in bytes (see `row_bytes`).
+    TVM multiplies the bytes of a texture by the size of an element once more. The bytes before that are too few for
+    narrow images, whose rows begin at multiples of the device's pitch where the images are views of a buffer. The
+    target gives the pitch: ``image_base_address_alignment``, for texels of four float32, in bytes (see `row_bytes`).
 
     To be run after ``StaticPlanBlockMemory`` and before memory is lowered any further. Leaves storages as they are that
     hold no texture, or a tensor of unknown shape.
@@ -49,17 +49,17 @@ class FitStorages:
 
 
 def tensor_bytes(ty: relax.TensorType) -> int:
-    """The memory that a tensor takes at the beginning of a buffer on its device.
+    """Return the memory that a tensor takes at the beginning of a buffer on its device.
 
     Parameters
     ----------
     ty : relax.TensorType
-        Of constant shape; in a texture if its ``vdevice`` says so.
+        A type of constant shape; in a texture if its ``vdevice`` says so.
 
     Returns
     -------
     int
-        Bytes; of a texture all its rows, each padded to where the next one may begin.
+        Bytes; for a texture those of all its rows, each padded to the pitch.
     """
     shape, number = [int(dim) for dim in ty.shape], number_bytes(str(ty.dtype))
     if not _in_texture(ty):
@@ -69,16 +69,16 @@ def tensor_bytes(ty: relax.TensorType) -> int:
 
 
 def row_bytes(texels: int, number: int, alignment: int) -> int:
-    """From one row of an image to the next.
+    """Return the bytes from one row of an image to the next.
 
     Parameters
     ----------
     texels : int
-        In a row.
+        Texels of a row.
     number : int
-        Bytes of a number, of which a texel has four.
+        Bytes of a number; a texel has four numbers.
     alignment : int
-        The device's pitch in bytes, were the numbers float32: devices count texels.
+        The device's pitch in bytes for float32 numbers; devices count it in texels.
     """
     pitch = max(LEAST_ALIGNMENT, alignment * number // 4)
     return -(-texels * TEXEL * number // pitch) * pitch

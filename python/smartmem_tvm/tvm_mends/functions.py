@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that a target has not in each type, or that TVM computes with too few digits: rules of their lowering.
+"""Lowering rules for functions that a target lacks in some types, or that TVM computes with too few digits.
 
-They hold as soon as TVM is imported through `_tvm`.
+They are in effect once TVM is imported through `_tvm`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from tvm import ir, tirx
 
-# Functions for which TVM has C's names only, with an "f" at the end in float32, and nothing for halves and vectors.
-# OpenCL has them under one name for all.
+# Functions for which TVM has C's names only, with a trailing "f" in float32, and no name for halves and vectors.
+# OpenCL has one overloaded name for all types.
 OPENCL_FUNCTIONS = (
     *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "hypot", "ldexp", "log1p", "nextafter"),
     "tan",
 )
 
-# Those that CUDA has for floats and doubles only, whatever TVM believes.
+# Functions that CUDA has for floats and doubles only, though TVM prints them for halves too.
 CUDA_SINGLE_FUNCTIONS = (
     *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "copysign", "cosh", "fmod", "hypot", "log1p", "nearbyint"),
     "sinh",
@@ -25,11 +25,11 @@ CUDA_SINGLE_FUNCTIONS = (
 
 
 def in_single(call: ir.Call) -> ir.Expr:
-    """A function of halves as one of floats, rounded; any other as it is."""
+    """Return a function of halves as one of floats, rounded; any other call unchanged."""
     dtype = str(call.ty.dtype)
     if not dtype.startswith("float16"):
         return call
-    wide = dtype.replace("float16", "float32")  # of a vector too
+    wide = dtype.replace("float16", "float32")  # also in the name of a vector type
     return tirx.call_intrin(wide, call.op, *(arg.astype(wide) for arg in call.args)).astype(dtype)
 
 
@@ -50,8 +50,8 @@ for _name in OPENCL_FUNCTIONS:
 for _name in CUDA_SINGLE_FUNCTIONS:
     tirx.register_intrin_lowering(f"tirx.{_name}", "cuda", f=_in_single_on_cuda, level=99)
 
-# Functions of which LLVM has no half form, and for which TVM's rules know no other: they are computed in float32. Else
-# code generation ends in "unknown intrinsic", also where TVM only folds a constant. Of two it has no vectors either.
+# Functions without a half form in LLVM and in TVM's lowering rules: they are computed in float32. Otherwise code
+# generation ends in "unknown intrinsic", also where TVM only folds a constant. Two of them have no vector form either.
 SINGLE_FUNCTIONS = (
     "acos",
     "acosh",
@@ -70,7 +70,7 @@ SCALAR_FUNCTIONS = ("cosh", "sinh")
 
 
 def _of_each_lane(call: ir.Call, make: Callable[[str, ir.Expr], ir.Expr]) -> ir.Expr:
-    """A function of a vector as functions of its elements; `make` takes the type and the argument of one."""
+    """Return a function of a vector as functions of its elements; `make` takes an element's type and argument."""
     dtype, _, lanes = str(call.ty.dtype).partition("x")
     if not lanes:
         return make(dtype, call.args[0])
@@ -79,7 +79,7 @@ def _of_each_lane(call: ir.Call, make: Callable[[str, ir.Expr], ir.Expr]) -> ir.
 
 
 def _lane_by_lane(call: ir.Call) -> ir.Expr:
-    """Work-around: on a CPU these functions of a vector are functions of its elements, for the same reason."""
+    """Work-around: split these functions of a vector into functions of its elements, as LLVM has no vector form."""
     if "x" not in str(call.ty.dtype):
         return in_single(call)
     return _of_each_lane(call, lambda dtype, x: tirx.call_intrin(dtype, call.op, x))
@@ -89,8 +89,8 @@ for _name in SINGLE_FUNCTIONS:
     _rule = _lane_by_lane if _name in SCALAR_FUNCTIONS else in_single
     tirx.register_intrin_lowering(f"tirx.{_name}", "llvm", f=_rule, level=99)
 
-# TVM makes these of exponentials and logarithms, which lose the digits of small numbers. In float32 the error is
-# that of ONNX Runtime; for doubles there are those of C.
+# TVM computes these by exponentials and logarithms, which lose the digits of small numbers. In float32 the error is
+# that of ONNX Runtime; for doubles these rules call C's functions.
 EXACT_DOUBLES = ("atanh", "tanh")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GuardDivisions: quotients and remainders of shifted iterators, in a form that TVM does not merge wrongly."""
+"""GuardDivisions: write quotients and remainders of shifted iterators in a form that TVM does not merge wrongly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..ir.walk import collect, contains
 _ROUNDED = (tirx.FloorDiv, tirx.FloorMod)
 _TRUNCATED = (tirx.Div, tirx.Mod)
 _ACCESSES = (ir.TensorLoad, tirx.BufferStore)
-_MOST_POINTS = 1 << 16  # at which two indices are compared; of larger spaces so many are drawn
+_MOST_POINTS = 1 << 16  # points at which two indices are compared; larger spaces are sampled at so many
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.GuardDivisions")
@@ -36,14 +36,15 @@ class GuardDivisions:
 
         x[truncdiv(39 - i, 8), truncmod(39 - i, 8) // 2, truncmod(39 - i, 2)]
 
-    TVM 0.27's ``iter_map_simplify``, which FlattenBuffer applies to every access, pads such iterators, and forgets what
-    it padded: it makes ``32 - i`` of the access above, and ``b % 3`` of ``(b % 3 + 2) % 3`` beside another rotation.
-    It does not look into truncated division, which is what code generators make of the others anyway. The pass asks it
-    about every access with a shift, and compares; an access that comes out right stays as it is. For scheduled kernels,
-    as the last of all passes over them.
+    TVM 0.27's ``iter_map_simplify``, which FlattenBuffer applies to every access, pads such iterators and forgets the
+    padding: it turns the access above into ``32 - i``, and ``(b % 3 + 2) % 3`` beside another rotation into ``b % 3``.
+    It leaves truncated division alone, to which code generators lower the other divisions anyway. The pass runs
+    ``iter_map_simplify`` on every access with a shift and compares; an access that comes out right stays as it is. It
+    runs on scheduled kernels, as the last of all passes over them.
 
-    The other way round, what is rounded towards zero in a vector, as the places that a pool's padding takes, is written
-    with ``//``: of ``truncdiv(1 - 2 * j, 2)`` over the lanes `j` TVM makes ``-j``, which is -1 and not 0 in the second.
+    In vectors the truncated form is the wrong one, for example in the indices of a pool's padding, and the pass writes
+    ``//`` instead: TVM turns ``truncdiv(1 - 2 * j, 2)`` over the lanes `j` into ``-j``, which is -1 and not 0 in the
+    second lane.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -52,7 +53,7 @@ class GuardDivisions:
 
 
 def guarded(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """One PrimFunc; itself if TVM gets all of its accesses right."""
+    """Return one PrimFunc guarded; itself if TVM gets all of its accesses right."""
     func = _without_truncated_lanes(func)
     if not contains(func.body, _ROUNDED, _is_shifted):
         return func
@@ -60,7 +61,7 @@ def guarded(func: tirx.PrimFunc) -> tirx.PrimFunc:
     found = set()
     for access in collect(func.body, _ACCESSES):
         shifted = [each for index in access.indices for each in collect(index, _ROUNDED) if _is_shifted(each)]
-        # One that TVM does not look into keeps it from the whole index; no other rewrite changes the innermost.
+        # One truncated division keeps TVM from rewriting the whole index, so only the innermost ones are written anew.
         inner = [each for each in shifted if not contains((each.a, each.b), _ROUNDED, _is_shifted)]
         if inner and not found.issuperset(inner) and not space.merged_right(access):
             found.update(inner)
@@ -74,7 +75,7 @@ def guarded(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _without_truncated_lanes(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same without quotients of lanes that are rounded towards zero, though they may be negative."""
+    """Return the PrimFunc without truncated quotients of lanes that may be negative."""
     if not contains(func.body, _TRUNCATED):
         return func
     loops = [loop for loop in collect(func.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
@@ -96,12 +97,12 @@ def _without_truncated_lanes(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_whole(division) -> bool:
-    """Whether it is a quotient, or what is left of one, of whole numbers and a positive constant."""
+    """Whether `division` is a quotient or remainder of an integer by a positive constant."""
     return isinstance(division.b, tirx.IntImm) and int(division.b) > 0 and not contains(division.a, ir.TensorLoad)
 
 
 def _is_shifted(division) -> bool:
-    """Whether a dividend is a sum with a constant or a difference in it: only then does TVM pad anything."""
+    """Whether the dividend has a sum with a constant, or a difference: only such iterators does TVM pad."""
     return contains(division.a, (tirx.Add, tirx.Sub, tirx.Mul), _shifts)
 
 
@@ -113,7 +114,7 @@ def _shifts(node) -> bool:
 
 
 class _Space:
-    """The iterators of a function: their ranges, and the conditions under which accesses are made."""
+    """The iterators of a function: their ranges, and the predicates of its accesses."""
 
     def __init__(self, func: tirx.PrimFunc):
         self.analyzer, self.ranges = sym.Analyzer(), {}
@@ -122,7 +123,7 @@ class _Space:
         for attr in collect(func.body, tirx.AttrStmt):
             if attr.attr_key == "thread_extent":
                 self._bind(attr.node.var, ir.Range(0, attr.value))
-        self.values: dict = {}  # iterator of a block -> what it is in those of loops
+        self.values: dict = {}  # iterator of a block -> its value in terms of loop variables
         for realize in reversed(collect(func.body, SBlockRealize)):  # outer ones first
             for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
                 self.values[it.var] = substitute(value, self.values)
@@ -131,17 +132,17 @@ class _Space:
         chosen = [_condition(each) for each in branches if isinstance(each, tirx.IfThenElse) or _chooses(each)]
         known = [substitute(each, self.values) for each in chosen]
         self.conditions = [(each, set(variables(each))) for each in known]
-        self.right: dict = {}  # position in memory -> what `merged_right` says of it
+        self.right: dict = {}  # flat index -> result of `merged_right`
 
     def _bind(self, var, span: ir.Range) -> None:
         self.analyzer.bind(var, span)
         self.ranges[var] = span
 
     def merged_right(self, access) -> bool:
-        """Whether what TVM makes of an access reads, or writes, the same element everywhere."""
+        """Whether the access, as TVM rewrites it, touches the same element everywhere."""
         buffer = access.source if isinstance(access, ir.TensorLoad) else access.buffer
         flat = substitute(_flat(list(access.indices), list(buffer.shape)), self.values)
-        key = tvm_ffi.StructuralKey(flat)  # what is loaded, changed and stored is at one place
+        key = tvm_ffi.StructuralKey(flat)  # an update loads and stores at one index, which is checked once
         if key not in self.right:
             self.right[key] = self._right(flat)
         return self.right[key]
@@ -152,15 +153,15 @@ class _Space:
             key = tvm_ffi.StructuralKey(merged)
             if key not in anywhere and not self._same(flat, merged, predicate):
                 return False
-            if isinstance(predicate, tirx.IntImm):  # no condition: it is right under any
+            if isinstance(predicate, tirx.IntImm):  # right without a predicate, and so under any predicate
                 anywhere.add(key)
         return True
 
     def _merged(self, flat) -> Iterator[tuple]:
-        """What TVM may make of an index, and the condition that it is under then."""
+        """Yield each form that TVM may rewrite an index to, with its predicate."""
         mine = set(variables(flat))
         touching = [each for each, used in self.conditions if mine & used]
-        # Unrolled loops bring a condition as often as they run.
+        # Unrolled loops repeat a condition once for each step.
         different = {tvm_ffi.StructuralKey(each): each for each in touching}.values()
         predicates = [tirx.const(True, "bool"), *different, *([tirx.all(*touching)] if len(touching) > 1 else [])]
         simplified = self.analyzer.simplify(flat)
@@ -171,14 +172,14 @@ class _Space:
                 try:
                     yield sym.iter_map_simplify([expr], self.ranges, predicate)[0], predicate
                 except (RuntimeError, ValueError, TypeError):
-                    continue  # lowering will say so, if it comes to the same
+                    continue  # lowering raises the same error, if it meets this form
 
     def _same(self, first, second, predicate) -> bool:
-        """Whether two indices are one wherever a condition holds."""
+        """Whether two indices are equal wherever `predicate` holds."""
         if tvm_ffi.structural_equal(first, second):
             return True
         if contains(predicate, ir.TensorLoad) or not set(variables(predicate)) <= self.ranges.keys():
-            predicate = tirx.const(True, "bool")  # it may hold anywhere
+            predicate = tirx.const(True, "bool")  # not evaluated here: it may hold anywhere
         vars_ = list(dict.fromkeys([*variables(first), *variables(second), *variables(predicate)]))
         if not all(var in self.ranges and isinstance(self.ranges[var].extent, tirx.IntImm) for var in vars_):
             return False
@@ -191,7 +192,7 @@ class _Space:
             return False
 
     def truncated(self, division):
-        """An equal expression that rounds towards zero."""
+        """Return an equal expression that rounds towards zero."""
         a, n, dtype = division.a, division.b, division.a.ty.dtype
         quotient = isinstance(division, tirx.FloorDiv)
         if self.analyzer.can_prove(tirx.all(a >= tirx.const(0, dtype), n > tirx.const(0, dtype))):
@@ -204,7 +205,7 @@ class _Space:
 
 
 def _flat(indices: list, shape: list):
-    """Row-major position, in the type of the indices."""
+    """Return the row-major position, in the type of the indices."""
     flat, *rest = indices
     for index, extent in zip(rest, shape[1:], strict=True):
         flat = flat * _as(extent, index.ty.dtype) + index
@@ -224,7 +225,7 @@ def _condition(branch):
 
 
 def _points(spans: dict) -> dict:
-    """Values of each variable: all combinations, each along an axis of its own, or some if they are too many."""
+    """Return values of each variable: all combinations, one axis per variable, or a sample if they are too many."""
     total = prod(extent for _, extent in spans.values())
     if total <= _MOST_POINTS:
         numbers = np.ogrid[tuple(slice(0, extent) for _, extent in spans.values())] if spans else []

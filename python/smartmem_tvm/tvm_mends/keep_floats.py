@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KeepFloats: arithmetic of floats that TVM simplifies as if they were real numbers."""
+"""KeepFloats: hide float arithmetic that TVM would simplify as if floats were real numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _EQUALITIES = (tirx.EQ, tirx.NE)
 _CONNECTIVES = (tirx.And, tirx.Or)
 _KINDS = (tirx.Sub, tirx.Div, tirx.Not, *_EQUALITIES, *_CONNECTIVES)
-_hashes = Recent(1024)  # of loads and constants, each of which is an operand of all differences that it is in
+_hashes = Recent(1024)  # hashes of loads and constants: a nested expression asks for them at each level
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.KeepFloats")
@@ -46,7 +46,7 @@ class KeepFloats:
 
 
 def kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """One PrimFunc; itself if TVM changes none of its numbers."""
+    """Return one PrimFunc with such arithmetic hidden; itself if TVM changes none of its numbers."""
     body = mapped(func.body, (_KINDS, _kept))
     return func if body.same_as(func.body) else func.with_body(body)
 
@@ -77,26 +77,26 @@ def _is_zero(expr: ir.Expr) -> bool:
 
 
 def _cancels(difference: tirx.Sub | tirx.EQ | tirx.NE) -> bool:
-    """Whether both sides have an operand in common, and the simplifier makes use of it."""
+    """Whether both sides share an operand, and the simplifier cancels it."""
     return not _operands(difference.a).isdisjoint(_operands(difference.b)) and _simplifies(difference)
 
 
 def _operands(expr: ir.Expr) -> set[int]:
-    """What tells the loads and the constants of an expression from others."""
+    """Return hashes of the loads and constants in an expression."""
     found = (each for each in collect(expr, (ir.TensorLoad, tirx.FloatImm)) if not _is_zero(each))
     return {_hashes.get(each, lambda each=each: tvm_ffi.structural_hash(each)) for each in found}
 
 
 def _simplifies(expr) -> bool:
-    """Whether the simplifier changes what is at the root of a binary expression, and not only its operands."""
-    plain, _ = hide_loads(expr)  # indices are not what this is about
+    """Whether the simplifier changes the root of a binary expression, and not only its operands."""
+    plain, _ = hide_loads(expr)  # changes within indices do not count
     analyzer = sym.Analyzer()
     alone = type(plain)(analyzer.simplify(plain.a), analyzer.simplify(plain.b))
     return not tvm_ffi.structural_equal(analyzer.simplify(plain), alone, map_free_vars=False)
 
 
 def _hidden(condition: ir.Expr) -> ir.Expr:
-    """A truth value as an integer, into which the simplifier does not look."""
+    """Return a condition as a comparison of an integer, which the simplifier leaves alone."""
     return tirx.Cast("int32", condition)
 
 

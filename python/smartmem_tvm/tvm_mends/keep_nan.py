@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KeepNan: element-wise maxima and minima of what is no number."""
+"""KeepNan: element-wise maxima and minima propagate NaN, on CPUs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class KeepNan:
         y[i] = T.max(0.0, x[i])
         z[i] = T.call_llvm_pure_intrin("float32", "llvm.minimum", x[i], y[i])
 
-    TVM takes the second of two of which one is NaN: Relu, Clip, Elu and Erf would make an ordinary number of it.
-    Reductions stay as they are: a row of which one number is NaN has a maximum without it, as in ONNX Runtime at times.
+    TVM returns the second operand if one of the two is NaN: Relu, Clip, Elu and Erf would turn NaN into an ordinary
+    number. Reductions stay as they are: the maximum of a row ignores NaN, as it sometimes does in ONNX Runtime.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -41,10 +41,10 @@ def _kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_nan(node: tirx.BufferStore | tirx.Bind) -> tirx.Stmt:
-    """A store; or what a formula reads several times (VectorizeMath), which is never a reduction."""
+    """Rewrite the extremes in a store, or in a binding by `VectorizeMath`, which is never a reduction."""
     stored = node.buffer if isinstance(node, tirx.BufferStore) else None
     if stored is not None and not any(load.source.same_as(stored) for load in loads(node.value)):
-        stored = None  # it reduces nothing, which is asked once and not of each of many nested extremes
+        stored = None  # no reduction: this is tested once, and not for each of many nested extremes
     value = mapped(node.value, ((tirx.Max, tirx.Min), lambda each: _chosen(each, stored)))
     if value.same_as(node.value):
         return node
@@ -54,7 +54,7 @@ def _with_nan(node: tirx.BufferStore | tirx.Bind) -> tirx.Stmt:
 
 
 def _chosen(extreme: tirx.Max | tirx.Min, stored: ir.Expr | None) -> ir.Expr:
-    """The same extreme, NaN if one of the two is; itself if it is of integers, or of a reduction into `stored`."""
+    """Return the extreme in a form that is NaN if an operand is; itself for integers and reductions into `stored`."""
     dtype = str(extreme.ty.dtype)
     if not dtype.startswith(("float", "bfloat")):
         return extreme
@@ -72,5 +72,5 @@ def _chosen(extreme: tirx.Max | tirx.Min, stored: ir.Expr | None) -> ir.Expr:
 
 
 def _intrinsic(name: str, dtype: str, a: ir.Expr, b: ir.Expr) -> ir.Expr:
-    """IEEE 754's own, which writes each operand once."""
+    """Return LLVM's intrinsic of IEEE 754's operation, in which each operand appears once."""
     return tirx.call_llvm_pure_intrin(dtype, f"llvm.{name}", a, b)

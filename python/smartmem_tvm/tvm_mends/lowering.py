@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's pipelines that lower kernels for GPUs, with what they get wrong mended.
+"""TVM's pipelines that lower kernels for GPUs, with work-arounds for their faults.
 
 ``tests/test_tvm_workarounds.py`` fails when a newer TVM makes a work-around unnecessary.
 """
@@ -21,24 +21,24 @@ from .textures import FixIntegerTextures, FixTextureStore, FixVectorBooleans, Fi
 def texture_tir_pipeline(
     before: Sequence[tvm.transform.Pass] = (), on_device: Sequence[tvm.transform.Pass] = ()
 ) -> tuple[tvm.transform.Pass, Callable, Callable]:
-    """What a TIR pipeline with textures consists of, for ``tirx.compilation_pipeline.register_tir_pipeline``.
+    """Return the parts of a TIR pipeline with textures, for ``tirx.compilation_pipeline.register_tir_pipeline``.
 
     Work-around: the factory that TVM registers as "adreno" returns one pass, where ``tirx.build`` unpacks three values.
-    And the plain pipeline, which ``tvm.compile`` takes, declares images and indexes them like buffers.
+    The plain pipeline, which ``tvm.compile`` takes, declares images and indexes them like buffers.
 
     Parameters
     ----------
     before : sequence of tvm.transform.Pass
-        Passes of PrimFuncs as they were scheduled, before anything is lowered.
+        Passes over scheduled PrimFuncs, before lowering.
     on_device : sequence of tvm.transform.Pass
-        Passes of kernels, after the host's code was split off.
+        Passes over kernels, after the split from the host's code.
 
     Returns
     -------
     tuple
-        The lowering pass, a factory of the host's last passes, and one of the device's.
+        The lowering pass, a factory of the host's last passes, and a factory of the device's last passes.
     """
-    # TVM's pipeline begins with TextureFlatten too; it finds nothing left to do.
+    # TVM's pipeline begins with TextureFlatten too; after this one it changes nothing.
     flatten = [adreno.transform.TextureFlatten(), FixTextureStore()]
     lower = [FixVectorizedNests(), *before, *flatten, adreno_pipeline.default_tir_pipeline()]
     finish = compilation_pipeline.finalize_device_passes()
@@ -53,7 +53,7 @@ def texture_tir_pipeline(
 def opencl_tir_pipeline(
     on_device: Sequence[tvm.transform.Pass] = (),
 ) -> tuple[tvm.transform.Pass, Callable, Callable]:
-    """TVM's own pipeline with what it gets wrong for OpenCL; parameter and result as of `texture_tir_pipeline`."""
+    """Return TVM's own pipeline with work-arounds for OpenCL; parameter and result as of `texture_tir_pipeline`."""
     lower, finish_host, finish_device = tirx.get_tir_pipeline("default")
     return lower, finish_host, lambda: tvm.transform.Sequential([*on_device, finish_device(), *_last()])
 
@@ -61,7 +61,7 @@ def opencl_tir_pipeline(
 def cuda_tir_pipeline(
     on_device: Sequence[tvm.transform.Pass] = (),
 ) -> tuple[tvm.transform.Pass, Callable, Callable]:
-    """The same for CUDA."""
+    """Return TVM's own pipeline with work-arounds for CUDA; parameter and result as of `texture_tir_pipeline`."""
     lower, finish_host, finish_device = tirx.get_tir_pipeline("default")
     device = [
         *on_device,

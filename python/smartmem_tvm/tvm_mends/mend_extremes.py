@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MendExtremes: maxima and minima of which infinity is one of the numbers."""
+"""MendExtremes: maxima and minima are right where infinity is one of the numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ir.index_map import is_if_then_else
 from ..ir.map_functions import map_functions
 from ..ir.walk import collect, loads, stores
 
-# Where TVM begins: the largest finite number of a type. For bfloat16 it takes float32's.
+# TVM's initial value, the largest finite number of a type. For bfloat16 TVM takes float32's.
 _LARGEST = {name: float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
 _LARGEST["bfloat16"] = _LARGEST["float32"]
 
@@ -31,10 +31,10 @@ class MendExtremes:
 
         m[r] = -inf                             m[r], place[r] = -inf, 0
 
-    TVM begins with the least finite number, and pads a pooling with it, so that the maximum of a row of minus infinity
-    is finite, as of a row of attention that is masked altogether, and the place of its largest number is -1. A place
-    begins with the first element, so that it is one of the row. Only of kernels that are one operator each: later on,
-    the least number may be one that somebody asked for.
+    TVM begins with the least finite number, and pads a pooling with it. The maximum of a row of minus infinity is then
+    finite, as in a fully masked row of attention, and the place of its largest number is -1. With 0 for its initial
+    value, a place is always within the row. The pass runs while each kernel is one operator: after fusion, the least
+    number may be a constant of the model.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -58,7 +58,7 @@ def _mended(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _starts(init: list) -> list[tuple]:
-    """What a reduction begins with, and what it should begin with."""
+    """Return pairs of a reduction's initial value and the one that it should have."""
     found = [(each, _infinite(each.value)) for each in init]
     if all(value is None for _, value in found) and len(init) != 2:
         return []
@@ -73,7 +73,7 @@ def _is_no_place(value) -> bool:
 
 
 def _infinite(value):
-    """Infinity for the largest finite number, and so for the least one; None for anything else."""
+    """Return infinity for the largest finite number, minus infinity for the least one, None for any other value."""
     dtype = str(value.ty.dtype)
     if not isinstance(value, tirx.FloatImm) or abs(value.value) != _LARGEST.get(dtype):
         return None
@@ -81,7 +81,7 @@ def _infinite(value):
 
 
 def _padded_with_infinity(store):
-    """The store of a padding's value, if that is an extreme."""
+    """Return the store with infinity as its padding, if the padding is a type's extreme."""
     if not is_if_then_else(store.value):
         return store
     condition, inside, outside = store.value.args

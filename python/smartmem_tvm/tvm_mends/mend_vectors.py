@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MendVectors: loops over vectors that a GPU cannot read or write are taken apart."""
+"""MendVectors: unroll loops over vectors that a GPU cannot load or store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ir.vectorized import Places, accesses_to_booleans, lanes_of, scattered_by
 from ..ir.walk import collect, contains, loads, stores
 from ..target import is_cuda, is_gpu
 
-_INDICES = 4  # of the largest vector of integers on CUDA
+_INDICES = 4  # lanes of the largest vector of integers on CUDA
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.MendVectors")
@@ -30,17 +30,17 @@ class MendVectors:
         for v in T.unroll(4): B[i * 4 + v] = A[i * 4 + v] < 0
         for v in T.unroll(4): C[i * 7 + v] = A[i * 4 + v]
 
-    TVM stores four booleans as four shorts on CUDA and as four ints in OpenCL: over what lies behind them, and at
-    addresses that shorts and ints may not have. On CUDA a vector must be at a multiple of its size; TVM asks whether it
-    is where it loads one, and not where it stores one. Nor is there a vector of more than four indices, which it makes
-    for loads that are no neighbours.
+    TVM stores four booleans as four shorts on CUDA and as four ints in OpenCL: the store overwrites the bytes after
+    them, at addresses that are not aligned for shorts and ints. On CUDA a vector must be aligned to its size; TVM
+    checks that for loads, and not for stores. TVM also makes vectors of more than four indices, for gathering loads,
+    which CUDA does not have.
 
     Leaves loops that touch textures vectorized where `textures` is off: `StageTexels` comes first there.
 
     Parameters
     ----------
     target : Target, optional
-        For kernels that name none themselves; by default the current one. Others than GPUs' are left as they are.
+        Target of kernels that have none themselves; by default the current one. Kernels for CPUs stay as they are.
     textures : bool
         Mend loops that touch textures too.
     """
@@ -55,7 +55,7 @@ class MendVectors:
         if target is None or not is_gpu(target) or not loops:
             return func
         places = Places(func.body)
-        # Decided here: nothing that may raise runs while TVM walks.
+        # Decide here, so that no code that may raise runs inside TVM's traversal.
         known = [(loop, self._mended(loop, places, is_cuda(target))) for loop in loops]
         changed = {loop.loop_var: new for loop, new in known if not new.same_as(loop)}
         if not changed:
@@ -84,7 +84,7 @@ def _has_no_vector(loop: tirx.For, lanes: set, places: Places, cuda: bool) -> bo
     if any(map(differs, accesses_to_booleans(loop))):
         return True
     if cuda:
-        # Its compiler does not know how to negate a vector.
+        # CUDA's compiler has no negation of a vector.
         negated = contains(loop, tirx.Not, differs)
         wide = loads(loop) if int(loop.extent) > _INDICES else ()
         scattered = any(

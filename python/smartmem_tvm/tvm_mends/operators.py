@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that TVM legalizes with a warning of each kernel; mended when TVM is imported through `_tvm`."""
+"""Legalize operators without TVM's warning for each kernel; in effect once TVM is imported through `_tvm`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tvm.tirx.script.builder import utils as builder_utils
 
 
 def _seq_scope() -> ir_builder.frame.AttrFrame:
-    """What holds several statements of a kernel of TVM's operators together, as scatters have them.
+    """Return the frame that groups several statements in kernels of TVM's operators, such as scatters.
 
-    Work-around: TVM's is an attribute called like a pragma, and its code generator for CPUs prints a warning of each
-    that it does not know. Constants are folded by kernels that no pass of ours sees, so that it has to be here.
+    Work-around: TVM's frame is an attribute named like a pragma, and its code generator for CPUs warns of each pragma
+    that it does not recognise. No pass sees the kernels that fold constants, so the frame itself is replaced.
     """
     return ir_builder.attr(0, "smartmem_scope", builder_utils.StringImm("seq"))
 
 
 SEQ_SCOPE = builder_utils.seq_scope
-for _module in (builder_utils, script_builder, script_parser, parsed_tirx):  # what has the name
+for _module in (builder_utils, script_builder, script_parser, parsed_tirx):  # the modules that hold the name
     _module.seq_scope = _seq_scope
 
 
@@ -29,9 +29,9 @@ _legalize_take = ir.Op.get("relax.take").get_attr("FLegalize")
 
 
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """The kernel of a ``take`` that does not look at its indices.
+    """Return the kernel of a ``take`` without a check of its indices.
 
-    Work-around: TVM's makes the same one, and prints a warning of each, also where all indices are known and inside.
+    Work-around: TVM makes the same kernel, and warns each time, also where all indices are known and within bounds.
     """
     data, indices = call.args
     if call.attrs.mode != "fast" or call.attrs.axis is None or not isinstance(indices.ty, relax.TensorType):
@@ -40,7 +40,7 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _taken(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
-    """Elements of an axis, by indices of any rank that take its place."""
+    """Return elements of an axis, whose place is taken by indices of any rank."""
     axis, last = axis % data.ndim, axis % data.ndim + indices.ndim
     shape = [*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]]
     return te.compute(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OwnStorages: planned memory is allocated on the way to each tensor in it, whichever branches are taken."""
+"""OwnStorages: planned memory is allocated on every path to a tensor in it, whichever branch is taken."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class OwnStorages:
             own = R.memory.alloc_storage(R.shape([72]), 0, "global", "float32")
             b = R.memory.alloc_tensor(own, 0, R.shape([18]), "float32"); second(x, b)
 
-    ``StaticPlanBlockMemory`` hands on storages in the order of the text, as if both branches of an If ran one after the
-    other: the second one, and what comes after the If, would read a register that nothing was written to. What was
-    allocated before the If is shared with its branches.
+    ``StaticPlanBlockMemory`` reuses storages in textual order, as if both branches of an If ran one after the other:
+    the second branch, and the code after the If, would read a register that was never written. Storages allocated
+    before the If are shared with its branches.
 
     To be run after ``StaticPlanBlockMemory``.
     """
@@ -64,21 +64,21 @@ def _calls(value: relax.Expr | None, op: ir.Op) -> bool:
 
 @dataclass
 class _Scope:
-    """What a branch sees.
+    """The storages that are visible in a branch.
 
     Attributes
     ----------
     storages : mapping
-        All of the function, and how they are allocated.
+        All storages of the function -> their allocations.
     seen : dict
-        A storage -> the variable that holds it, or its like, here.
+        Storage -> the variable that holds it, or its replacement, here.
     """
 
     storages: Mapping[relax.Var, ir.Call]
     seen: dict[relax.Var, relax.Var] = field(default_factory=dict)
 
     def sequence(self, body: relax.SeqExpr) -> relax.SeqExpr:
-        """A body with the storages that it lacks; itself if it lacks none."""
+        """Return a body with allocations of the storages that it lacks; itself if it lacks none."""
         blocks = [self._block(block) for block in body.blocks]
         same = all(new.same_as(old) for new, old in zip(blocks, body.blocks, strict=True))
         return body if same else _normalized(relax.SeqExpr(blocks, body.body))

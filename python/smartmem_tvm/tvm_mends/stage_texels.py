@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StageTexels: vectors that no single access to a texture reads or writes are taken apart and put together."""
+"""StageTexels: vectors that no single texture access reads or writes go through registers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ class StageTexels:
         for v in range(4): numbers[v] = T.if_then_else(j * 4 + v < n, A[j * 4 + v] + texel[v], 0)
         for v in T.vectorized(4): B[i, j, v] = numbers[v]
 
-    Branches that depend on the lane cannot be vectorized, nor functions that TVM knows for single numbers only (erf),
-    nor booleans and bytes in memory, and an image takes no single numbers; what it gives four of is read once. The same
-    is done where the numbers of a vector come from other lanes or from several texels of a texture.
+    TVM cannot vectorize branches that depend on the lane, functions that it has for scalars only (erf), or booleans and
+    bytes in memory; and an image can only be read and written by whole texels. The loop therefore reads each texel
+    once, computes lane by lane, and writes whole texels. The same is done where the numbers of a vector come from other
+    lanes or from several texels of a texture.
 
-    Halves in buffers that such a function is computed of as halves are read and written as vectors, too.
+    Where such a loop computes in half, the halves that it reads from buffers are loaded and stored as vectors, too.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -47,7 +48,7 @@ class StageTexels:
 def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     if loop.kind != tirx.ForKind.VECTORIZED:
         return loop
-    bare = isinstance(loop.body, tirx.BufferStore)  # as a schedule written by hand has it
+    bare = isinstance(loop.body, tirx.BufferStore)  # no block, as in schedules written by hand
     if not bare and not isinstance(loop.body, SBlockRealize):
         return loop
     store = loop.body if bare else loop.body.block.body
@@ -55,7 +56,7 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
         return loop
     halves = bare and _are_halves(store)
     if not halves and not is_texture(store.buffer) and not texture_loads(store.value):
-        return loop  # most loops of an unrolled kernel: work on what is on chip
+        return loop  # on-chip buffers only: most loops of an unrolled kernel
     copy = _copy_bare if bare else _copy
     by_texels = tirx.BufferStore(store.buffer, _by_texels(store.value), store.indices)
     if not _needs_scalars(loop, by_texels):
@@ -76,7 +77,7 @@ def _stage(loop: tirx.For, staged: list) -> tirx.Stmt:
     elif not is_texture(store.buffer):
         parts.append(copy(loop, tirx.ForKind.SERIAL, tirx.BufferStore(store.buffer, value, store.indices)))
     else:
-        # Half is rounded to when the texel is written: before that it may be a type without arithmetic.
+        # The write of the texel rounds to half; before it, half may be a type without arithmetic.
         narrow = str(store.buffer.dtype) == "float16" and not _computes_in_half(value)
         local.append(_texel("numbers", "float32" if narrow else store.buffer.dtype))
         lane = store.indices[-1]
@@ -99,13 +100,13 @@ def _numbers(name: str, count: int, dtype: str) -> tirx.Var:
 
 
 def _are_halves(store: tirx.BufferStore) -> bool:
-    """Whether arithmetic on halves makes what a buffer in memory takes."""
+    """Whether the value stored to a buffer in memory is computed in half."""
     in_memory = store.buffer.scope() == "global" and str(store.buffer.dtype) == "float16"
     return in_memory and _computes_in_half(store.value)
 
 
 def _staged_vectors(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.TensorLoad, tirx.Var, ir.Expr]]:
-    """The same for halves that lie next to each other in a buffer in memory."""
+    """Return the contiguous halves in memory that are loaded as a vector, in the form of `_staged_texels`."""
     places, found = Places(loop), []
     for load in loads(store.value):
         if load.source.scope() != "global" or str(load.source.dtype) != "float16":
@@ -117,9 +118,9 @@ def _staged_vectors(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.Te
 
 
 def _staged_texels(loop: tirx.For, store: tirx.BufferStore) -> list[tuple[ir.TensorLoad, tirx.Var, ir.Expr]]:
-    """The texels that one access reads and that single numbers are then taken of.
+    """Return the texels that one access reads and whose numbers are then used one by one.
 
-    Each with a place for its numbers, and the one of a number in it.
+    Each comes with a buffer for its numbers, and the index of a number in that buffer.
     """
     place = _values(loop)
     found: list = []
@@ -141,7 +142,7 @@ def _replaced(value: ir.Expr, texels: list[tuple[ir.TensorLoad, tirx.Var, ir.Exp
 
 
 def _by_texels(value: ir.Expr) -> ir.Expr:
-    """Count in texels where a texture is read: of ``(x * 4 + v) // 64`` TVM does not see that no lane matters to it."""
+    """Count in texels where a texture is read: TVM does not find that ``(x * 4 + v) // 64`` is independent of `v`."""
 
     def quarters(div: tirx.FloorDiv) -> ir.Expr:
         if not isinstance(div.b, tirx.IntImm) or int(div.b) <= TEXEL or int(div.b) % TEXEL:
@@ -170,7 +171,7 @@ def _needs_scalars(loop: tirx.For, store: tirx.BufferStore) -> bool:
 
 
 def _values(loop: tirx.For) -> dict:
-    """What the iterators of the block in a loop stand for."""
+    """Return the values of the iterators of the block in a loop."""
     realize = loop.body
     bare = not isinstance(realize, SBlockRealize)
     return {} if bare else {it.var: at for it, at in zip(realize.block.iter_vars, realize.iter_values)}
@@ -183,7 +184,7 @@ def _within(loop: tirx.For) -> sym.Analyzer:
 
 
 def _is_vector(load: ir.TensorLoad, loop: tirx.For, analyzer: sym.Analyzer) -> bool:
-    """Whether the lanes of a loop are the numbers of one texel, in their order, or all the same number."""
+    """Whether the lanes of a loop read the numbers of one texel in order, or all the same number."""
     *place, lane = [analyzer.simplify(index) for index in load.indices]
     if any(loop.loop_var in variables(index) for index in place):
         return False
@@ -192,14 +193,14 @@ def _is_vector(load: ir.TensorLoad, loop: tirx.For, analyzer: sym.Analyzer) -> b
 
 
 def _computes_in_half(value: ir.Expr) -> bool:
-    """Whether arithmetic on halves makes the value, so that the device has it."""
+    """Whether the value is computed in half, so that the device has half arithmetic."""
     if is_if_then_else(value):
         return any(map(_computes_in_half, value.args[1:]))
     return not isinstance(value, (tirx.Cast, ir.TensorLoad, tirx.FloatImm)) and str(value.ty.dtype) == "float16"
 
 
 def _as_float(value: ir.Expr) -> ir.Expr:
-    """A half before it is rounded."""
+    """Return a half as the float before its rounding."""
     if is_if_then_else(value):
         condition, yes, no = value.args
         return tirx.if_then_else(condition, _as_float(yes), _as_float(no))
@@ -208,7 +209,7 @@ def _as_float(value: ir.Expr) -> ir.Expr:
 
 
 def _copy(loop: tirx.For, kind: int, store: tirx.BufferStore) -> tirx.For:
-    """The same loop and block, with variables of their own, around another store."""
+    """Return a copy of the loop and its block, with new variables, around another store."""
     realize, block = loop.body, loop.body.block
     var = tirx.Var(loop.loop_var.name, loop.loop_var.ty.dtype)
     iters = [tirx.IterVar(it.dom, tirx.Var(it.var.name, it.var.ty.dtype), it.iter_type) for it in block.iter_vars]
@@ -224,14 +225,14 @@ def _copy(loop: tirx.For, kind: int, store: tirx.BufferStore) -> tirx.For:
 
 
 def _copy_bare(loop: tirx.For, kind: int, store: tirx.BufferStore) -> tirx.For:
-    """The same loop, with a variable of its own, around another store."""
+    """Return a copy of the loop, with a new variable, around another store."""
     var = tirx.Var(loop.loop_var.name, loop.loop_var.ty.dtype)
     body = substitute(store, {loop.loop_var: var})
     return tirx.For(var, loop.min, loop.extent, kind, body, annotations=loop.annotations)
 
 
 def _whole(buffer: tirx.Var) -> ir.TensorRegion:
-    """More than is read or written, which is all that the passes behind this one need to know."""
+    """Return the whole buffer as a region: an upper bound, which is enough for the later passes."""
     return tirx.BufferRegion(buffer, [ir.Range.from_min_extent(0, extent) for extent in buffer.shape])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StoreBound: numbers with names that are made of bfloat16 are in memory."""
+"""StoreBound: values bound to a variable and computed from bfloat16 are kept in memory instead."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class StoreBound:
         stored[0] = T.max(best[i], T.Cast("float32", x[i, k]))
         best[i] = stored[0]
 
-    TVM 0.27 lowers bfloat16 to the integers of its bits, in the values that are stored but not in those that are named:
-    there it casts the bits as if they were a number. Reductions of pairs, as argmax, name theirs. A code generator
-    keeps one element in a register. In a loop of vectors there is an element for each lane.
+    TVM 0.27 lowers bfloat16 to the integers of its bits, in stored values but not in bound ones: there it casts the
+    bits as if they were a number. Reductions of pairs, such as argmax, bind their values. A code generator keeps the
+    one element in a register. In a vectorized loop there is one element for each lane.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -39,7 +39,7 @@ class StoreBound:
 
 
 def stored(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """One PrimFunc; itself if it names nothing that is made of bfloat16."""
+    """Return one PrimFunc rewritten; itself if it binds no value computed from bfloat16."""
     named = [bind.var for bind in collect(func.body, tirx.Bind) if _reads_bfloat16(bind)]
     if not named:
         return func
@@ -64,13 +64,13 @@ def stored(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _vector_loops(body: tirx.Stmt) -> dict[tirx.Var, tirx.For]:
-    """The loop of vectors that gives a name, for each name that has one: there are as many numbers as lanes."""
+    """Return, for each variable bound in a vectorized loop, that loop: the variable has a value for each lane."""
     loops = [loop for loop in collect(body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
     return {bind.var: loop for loop in loops for bind in collect(loop.body, tirx.Bind)}
 
 
 def _place(var: tirx.Var, loop: tirx.For | None) -> tuple[tirx.Buffer, list]:
-    """Memory for what a name stands for, and the index there."""
+    """Return a buffer for the value of a variable, and the index in it."""
     count, index = (1, 0) if loop is None else (loop.extent, loop.loop_var - loop.min)
     return tirx.decl_buffer((count,), var.ty.dtype, var.name, scope="local"), [index]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TVM's pipeline with textures gets wrong, beside what `lowering` mends in how kernels are lowered.
+"""Work-arounds for TVM's texture pipeline; `lowering` has those for the lowering of kernels.
 
 ``tests/deploy/test_tvm_pipelines.py`` fails when a newer TVM makes one of them unnecessary.
 """
@@ -22,7 +22,7 @@ from ..schedule import ScheduleKernels
 from ..schedule.core.rule import SCHEDULED
 from ..transform.layout.check_textures import CheckTextures
 
-# By this name TVM's schedule knows a convolution in textures.
+# TVM's schedule recognises a convolution in textures by this name.
 _CONVOLUTION = "conv2d_NCHWc_OIHWo"
 
 
@@ -30,8 +30,8 @@ _CONVOLUTION = "conv2d_NCHWc_OIHWo"
 class OwnNodes:
     """Work-around: a copy of each Relax function with variables and constants of its own, for passes to write into.
 
-    TVM's pass writes memory scopes into the parameters and constants that it finds. They are the caller's, whose module
-    could be compiled once, and for no other target afterwards. What is in the constants is not copied.
+    TVM's pass writes memory scopes into the parameters and constants that it finds. They belong to the caller, whose
+    module could afterwards be compiled for no other target. The data of the constants are not copied.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -58,8 +58,8 @@ class SplitByScope:
 
         y: texture = call_tir(add, (a, b));     z: buffer = call_tir(add1, (y, b))
 
-    TVM gives the parameters of a kernel the memory that its last call wants: with ``add`` for both the first writes a
-    texture as if it were a buffer.
+    TVM gives the parameters of a kernel the memory scopes of its last call: with ``add`` for both calls, the first one
+    writes a texture as if it were a buffer.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -85,7 +85,7 @@ class _Splitting(PyExprMutator):
         return relax.op.call_tir(known[scopes], values, out_ty=_one_or_all(_tensors(call.ty)))
 
     def _copy(self, kernel: relax.GlobalVar, scopes: str) -> relax.GlobalVar:
-        # The builder would take equal kernels for one.
+        # Without a different attribute the builder would merge equal kernels.
         return self.builder_.add_func(self.mod[kernel].with_attr("smartmem.scopes", scopes), kernel.name_hint)
 
 
@@ -115,9 +115,9 @@ class ScheduleTexels:
         for f in T.thread_binding(n // 4):
             for v in T.vectorized(4): B[f, v] = A[f * 4 + v]
 
-    TVM's schedule for whatever it has no other one gives each number a thread. The blocks that it has left in their
-    loops are scheduled anew. Leaves kernels as they are where `CheckTextures` has nothing against them, where they keep
-    something between blocks, or no rule writes them texel by texel either.
+    TVM's fallback schedule gives each number a thread. This pass schedules the blocks again that TVM has left in loops
+    of their own. Leaves kernels as they are that `CheckTextures` accepts, that keep a buffer between blocks, or that no
+    rule of this package writes texel by texel.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -141,7 +141,7 @@ def _writes_texels(func: tirx.PrimFunc) -> bool:
 
 
 def unscheduled(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
-    """The blocks of a scheduled function, each in loops of its own; None if there is more to it than these."""
+    """Return the blocks of a scheduled function, each in loops of its own; None if the function has more than these."""
     if not isinstance(func.body, SBlockRealize):
         return None
     blocks = [each.block for each in collect(func.body, SBlockRealize)]
@@ -163,10 +163,10 @@ def _nest(block: SBlock) -> tirx.Stmt:
 
 
 def convolve_narrow_groups(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Work-around, for ``LegalizeOps``: grouped convolutions in textures with part of a texel to a group.
+    """Work-around, for ``LegalizeOps``: grouped convolutions in textures whose groups are parts of a texel.
 
-    Of a depthwise convolution TVM divides the texels of channels by the groups, and by the nothing that comes out.
-    Any other convolution is returned as it is.
+    For a depthwise convolution TVM divides the number of channel texels by that of groups, and then divides by the
+    quotient, which is 0. Any other convolution is returned as it is.
     """
     attrs, weight = call.attrs, list(map(int, call.args[1].ty.shape))
     groups = int(attrs.groups)
@@ -185,7 +185,7 @@ def _grouped(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> te.Tensor:
-    """A grouped convolution of texels, whatever the channels of a group."""
+    """Return a grouped convolution of texels, for any number of channels in a group."""
     batch, _, height, width, lanes = map(int, data.shape)
     blocks, each, kernel_y, kernel_x, out_lanes = map(int, weight.shape)
     top, left, bottom, right = padding if len(padding) == 4 else (*padding, *padding)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this TVM gets wrong for vectors and textures on OpenCL: a pass each over kernels that are being lowered."""
+"""Work-arounds for vectors and textures on OpenCL: one pass for each fault, over kernels during their lowering."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FixVectorizedNests:
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
-        """Rewrite one function that is scheduled, but not lowered."""
+        """Rewrite one scheduled, unlowered function."""
 
         def sink(loop: tirx.For):
             nested = isinstance(loop.body, (tirx.SeqStmt, tirx.For))
@@ -40,7 +40,7 @@ class FixVectorizedNests:
 
 
 def _over(lanes: tirx.For, stmt: tirx.Stmt) -> tirx.Stmt:
-    """`stmt` for all `lanes`, which are independent of each other, as far inside as that goes."""
+    """Return `stmt` for all `lanes`, which are independent, with the lanes' loop as far inside as possible."""
     if isinstance(stmt, tirx.SeqStmt):
         return tirx.SeqStmt([_over(lanes, each) for each in stmt])
     sequential = isinstance(stmt, tirx.For) and stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
@@ -89,7 +89,7 @@ class FixIntegerTextures:
 
         read_imagei(A, ...)                   # converted to the element type, if that is narrower
 
-    TVM's code generator chooses the function by the size of a texel alone, and knows 64 and 128 bits.
+    TVM's code generator chooses the function by the size of a texel alone, and handles 64 and 128 bits only.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -107,8 +107,8 @@ class FixIntegerTextures:
 
         body = tvm_ffi.structural_map(func.body, (ir.Call, rewrite))
         for (param, _), call in seen.items():
-            # Whether an image is read or written the generator finds out from the calls that it knows. It looks for
-            # them in the values of attributes too, but prints no attribute whose name it does not know.
+            # TVM's generator finds out from its own texture calls whether an image is read or written. It searches
+            # the values of attributes too, but prints no attribute with an unknown name.
             body = tirx.AttrStmt(param, "smartmem.texture_access", call, body)
         return func.with_body(body)
 
@@ -126,8 +126,8 @@ class FixVectorBooleans:
         T.Select(a < b, T.Broadcast(1.0, 4), T.Broadcast(0.0, 4))
         T.Select(T.Broadcast(T.Cast("int32", c), 4) != T.Broadcast(0, 4), x, y)
 
-    What is true is -1 in a vector of OpenCL, where TVM's code generator takes it for 1: a mask times a tensor comes out
-    with the wrong sign. And a vector that it makes of one boolean has 1, which ``select`` takes for false.
+    True is -1 in a vector of OpenCL, where TVM's code generator assumes 1: a mask times a tensor comes out with the
+    wrong sign. TVM's broadcast of one boolean holds 1, which ``select`` takes for false.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
@@ -154,13 +154,13 @@ def _is_vector_of_booleans(value: ir.Expr) -> bool:
 
 
 def _alike(value: int, vector: ir.Expr) -> ir.Expr:
-    """A vector of one number, of the type of another vector."""
+    """Return a broadcast of one number, of the type of `vector`."""
     element, _, lanes = str(vector.ty.dtype).rpartition("x")
     return tirx.Broadcast(tirx.const(value, element), int(lanes))
 
 
 def _integer(access: ir.Call) -> tuple[str, str] | None:
-    """The type of a texel in a register and the suffix of OpenCL's image functions, if it consists of integers."""
+    """Return a texel's type in registers and the suffix of OpenCL's image functions, if the texel has integers."""
     name = texture_dtype(access).rstrip("0123456789")
     return {"int": ("int32x4", "i"), "uint": ("uint32x4", "ui")}.get(name)
 
@@ -169,13 +169,13 @@ def _integer_load(load: ir.Call) -> ir.Expr:
     image, x, y, z, _, lanes = load.args
     vector, suffix = _integer(load)
     texel = tirx.call_pure_extern(vector, f"read_image{suffix}", image, _coordinate(x, y, z))
-    # A ramp goes over a whole texel: StageTexels has taken shorter ones apart.
+    # A ramp covers a whole texel: StageTexels has split shorter ones.
     value = texel if isinstance(lanes, tirx.Ramp) else _lane(texel, vector, lanes)
     return value.astype(load.ty.dtype)
 
 
 def _lane(texel: ir.Expr, vector: str, lane: ir.Expr) -> ir.Expr:
-    """One number of a texel, by OpenCL's own function: not every compiler takes an index in square brackets."""
+    """Return one number of a texel by OpenCL's own function: not every compiler accepts an index in square brackets."""
     mask = tirx.call_pure_extern("uint32x4", "(uint4)", lane.astype("uint32"))
     return tirx.Shuffle([tirx.call_pure_extern(vector, "shuffle", texel, mask)], [0])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WidenBfloat16: what TVM refuses in bfloat16, or gets wrong, is computed in float32."""
+"""WidenBfloat16: operators that TVM refuses in bfloat16, or gets wrong, are computed in float32."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BFLOAT16 = ("bfloat16",)
 _OPERATORS = frozenset(
     f"relax.{name}"
     for name in (
-        # Refused when operators become loops, or when loops become code.
+        # TVM refuses these when operators become loops, or when loops become code.
         *("nn.layer_norm", "nn.instance_norm", "isfinite", "isinf", "isnan", "power", "mod", "floor_mod"),
         *("log_add_exp", "argmax", "argmin"),
-        # TVM's sorts take the bits of the numbers for integers.
+        # TVM's sorts compare the bits of the numbers as integers.
         *("topk", "sort", "argsort", "median"),
-        # LLVM has none in so few bits.
+        # LLVM has none of these for 16 bits.
         *(f"{name}{hyperbolic}" for name in ("sin", "cos", "tan", "asin", "acos", "atan") for hyperbolic in ("", "h")),
         "atan2",
     )
@@ -41,8 +41,8 @@ class WidenBfloat16:
         y = bfloat16(layer_norm(float(x), float(scale), float(shift)))
         place = argmax(float(x))
 
-    A bfloat16 is a float32 without its last 16 bits: casts lose nothing, and keep the order. Fusion does them where
-    the operands are read. Before any constant is folded, by TVM's own loops of the operator.
+    A bfloat16 is a float32 without its last 16 bits, so that the casts are exact and keep the order. Fusion moves them
+    to where the operands are read. The pass runs before constants are folded, as TVM folds them by the same operators.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:

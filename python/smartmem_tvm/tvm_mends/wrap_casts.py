@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WrapCasts: integers that are cut to fewer bits, of which TVM thinks that they fit."""
+"""WrapCasts: mask integers before a narrowing cast, where TVM assumes that they fit."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class WrapCasts:
 
         T.Cast("int32", x % 4294967296 & 4294967295)
 
-    The same number, and the same code. TVM 0.27 casts the bounds of a value along with it when it gives the value a
-    name, and ends where a bound does not fit ("Literal value 4294967295 exceeds range of int32").
+    The number and the machine code are the same. TVM 0.27 casts a value's bounds with the value when it binds it to a
+    variable, and raises an error where a bound does not fit ("Literal value 4294967295 exceeds range of int32").
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -36,7 +36,7 @@ class WrapCasts:
 
 
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """One PrimFunc; itself if all of its casts are of numbers that fit, or of which nothing is known."""
+    """Return one PrimFunc rewritten; itself if the operands of all of its casts fit, or have no known bounds."""
     found = [cast for cast in collect(func.body, tirx.Cast) if _may_wrap(cast)]
     if not found:
         return func

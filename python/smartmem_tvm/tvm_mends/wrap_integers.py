@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WrapIntegers: integers beyond the largest or the smallest of their type go around, as in ONNX and numpy."""
+"""WrapIntegers: integer arithmetic wraps around on overflow, as in ONNX and numpy, on CPUs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ class WrapIntegers:
 
         y[i] = T.Cast("int32", T.Cast("int64", x[i]) + T.Cast("int64", b[i]) ^ 1 ^ 1)
 
-    and those of 64 bits in 128, of which LLVM makes the instruction of 64 again. TVM tells it that no number goes
-    around (`nsw` and `nuw`), and it makes 0 of ``0 - x`` of unsigned ones, and truth of ``x + 1 > x``. TVM does not
-    look into an exclusive or: it takes for granted that what is cast to fewer bits fits. Left alone are indices,
-    which do not go around, and what a reduction has added up until then, which vector units are made for. On CPU
-    targets: kernels for a GPU are C, in which unsigned numbers may go around, and signed ones do.
+    Those of 64 bits are computed in 128, and LLVM narrows them to an instruction of 64 bits again. Otherwise TVM tells
+    LLVM that no number overflows (`nsw` and `nuw`), and LLVM turns ``0 - x`` of unsigned numbers into 0, and
+    ``x + 1 > x`` into true. The exclusive or stops TVM's simplifier, which assumes that a value cast to fewer bits
+    fits. Left alone are indices, which do not overflow, and the accumulators of reductions, for which there are vector
+    instructions. On CPU targets only: kernels for a GPU are C, where unsigned numbers may wrap around, and signed ones
+    do.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -45,7 +46,7 @@ class WrapIntegers:
 
 
 def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """One PrimFunc; itself if no number in it may go around."""
+    """Return one PrimFunc rewritten; itself if no number in it may overflow."""
     if not any("int" in str(load.ty.dtype) for load in loads(func.body)):
         return func
     body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, _around))
@@ -69,7 +70,7 @@ def _around(store: tirx.BufferStore) -> tirx.BufferStore:
 
 
 def _accumulated(value, buffer, hidden: dict) -> tirx.Var | None:
-    """The operand of a sum that is a number of the buffer that the sum is stored to."""
+    """Return the operand of a sum that is loaded from the buffer to which the sum is stored."""
     sides = (value.a, value.b) if isinstance(value, tirx.Add) else ()
     return next((side for side in sides if side in hidden and hidden[side].source.same_as(buffer)), None)
 
@@ -87,7 +88,7 @@ def _may_wrap(value, hidden: dict) -> bool:
 
 
 def _wrap(value):
-    """The same number: what they make in twice the bits, cut off."""
+    """Return the same number, computed in twice the bits and truncated."""
     dtype = value.ty.dtype
     wide = f"int{2 * _BITS[str(dtype)]}"
     whole, one = type(value)(*(_widened(each, wide) for each in (value.a, value.b))), tirx.const(1, wide)
@@ -96,6 +97,6 @@ def _wrap(value):
 
 def _widened(operand, wide: str):
     if isinstance(operand, tirx.IntImm) and operand.value >= 1 << 63:
-        # TVM's constants have no more bits than this one, and those above are cut off.
+        # A constant of TVM holds 64 signed bits; the result is right modulo 2^64, and higher bits are cut off.
         return tirx.const(operand.value - (1 << 64), wide)
     return tirx.Cast(wide, operand)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and matrix products of quantized numbers: sums in int32, which are exact."""
+"""Convolutions and matrix products of quantized numbers, with exact sums in int32."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from smartmem_tvm.frontend.converters.quantization import dynamically_quantized,
 
 
 def mat_mul_integer(node: Node) -> relax.Expr:
-    """MatMulInteger: zero points for all, for each row of the left side, for each column of the right one."""
+    """MatMulInteger, with zero points per tensor, per row of the left side, or per column of the right one."""
     return _product(node, *node.inputs[:2], node.input(2), node.input(3))
 
 
 def mat_mul_integer_16(node: Node) -> relax.Expr:
-    """com.microsoft.MatMulInteger16: numbers of sixteen bits; sums of unsigned ones are unsigned."""
+    """com.microsoft.MatMulInteger16, with 16-bit operands; sums of unsigned ones are unsigned."""
     a, b = node.inputs[:2]
     to = "uint32" if dtype_of(a) == dtype_of(b) == "uint16" else "int32"
     return relax.op.matmul(node.emit(relax.op.astype(a, to)), node.emit(relax.op.astype(b, to)), out_dtype=to)
 
 
 def qlinear_mat_mul(node: Node) -> relax.Expr:
-    """QLinearMatMul, with a scale and a zero point for all, for each row or for each column."""
+    """QLinearMatMul, with scales and zero points per tensor, per row or per column."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
     sums = _product(node, a, b, a_zero, b_zero)
     scale = node.apply("multiply", _of_rows(node, a, a_scale), _of_columns(node, b, b_scale))
@@ -37,13 +37,13 @@ def mat_mul_integer_to_float(node: Node) -> relax.Expr:
 
 
 def dynamic_quantize_mat_mul(node: Node) -> relax.Expr:
-    """com.microsoft.DynamicQuantizeMatMul: the left side is quantized by what it holds."""
+    """com.microsoft.DynamicQuantizeMatMul: the left side is quantized by the range of its values."""
     a, a_scale, a_zero = dynamically_quantized(node, node.inputs[0])
     return scaled_product(node, (a, a_scale, a_zero), (node.inputs[1], node.inputs[2], node.input(3)), node.input(4))
 
 
 def scaled_product(node: Node, left: tuple, right: tuple, bias: relax.Expr | None) -> relax.Expr:
-    """A product of bytes in units of both scales, with a bias; each side is (numbers, scale, zero point)."""
+    """Return a product of bytes times both scales, plus a bias; each side is (numbers, scale, zero point)."""
     (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
     sums = node.emit(relax.op.astype(_product(node, a, b, a_zero, b_zero), dtype_of(a_scale)))
     scale = node.apply("multiply", _of_rows(node, a, a_scale), _of_columns(node, b, b_scale))
@@ -58,7 +58,7 @@ def _product(node: Node, a: relax.Expr, b: relax.Expr, a_zero, b_zero) -> relax.
 
 
 def _of_rows(node: Node, a: relax.Expr, parameter: relax.Expr | None) -> relax.Expr | None:
-    """A parameter of the left side: a vector has one number for each row."""
+    """Return a parameter of the left side, in which a vector has one number for each row, ready to broadcast."""
     if parameter is None or len(shape_of(parameter)) != 1:
         return parameter
     size = shape_of(parameter)[0]
@@ -71,19 +71,19 @@ def _of_rows(node: Node, a: relax.Expr, parameter: relax.Expr | None) -> relax.E
 
 
 def _of_columns(node: Node, b: relax.Expr, parameter: relax.Expr | None) -> relax.Expr | None:
-    """A parameter of the right side: a vector has one number for each column."""
+    """Return a parameter of the right side, in which a vector has one number for each column, ready to broadcast."""
     if parameter is None or len(shape_of(parameter)) != 1 or shape_of(parameter)[0] != 1:
         return parameter
     return node.reshape(parameter, ())
 
 
 def _requantized(node: Node, sums: relax.Expr, scale: relax.Expr, y_scale: relax.Expr, y_zero: relax.Expr):
-    """int32 sums in units of `scale` as integers in units of `y_scale`."""
+    """Return int32 sums in units of `scale` as integers in units of `y_scale`."""
     return saturated(node, sums, ratio(node, scale, y_scale), y_zero, dtype_of(y_zero), tirx.Mul)
 
 
 def q_gemm(node: Node) -> relax.Expr:
-    """com.microsoft.QGemm: as Gemm, with an int32 bias; floats where the result has no scale."""
+    """com.microsoft.QGemm: as Gemm, with an int32 bias; the result is float32 if it has no scale."""
     a, a_scale, a_zero, b, b_scale, b_zero = node.inputs[:6]
     bias, y_scale, y_zero = (node.input(at) for at in (6, 7, 8))
     b_scale, b_zero = _of_columns(node, b, b_scale), _of_columns(node, b, b_zero)
@@ -104,12 +104,12 @@ def _alpha(node: Node) -> relax.Expr:
 
 
 def conv_integer(node: Node) -> relax.Expr:
-    """ConvInteger: a zero point of the picture, one or one for each filter of the weights."""
+    """ConvInteger, with a zero point of the image, and of the weights one per tensor or per filter."""
     return _convolution(node, *node.inputs[:2], node.input(2), node.input(3))
 
 
 def qlinear_conv(node: Node) -> relax.Expr:
-    """QLinearConv, with a scale and a zero point of the weights for all or for each filter; an int32 bias."""
+    """QLinearConv, with scales and zero points of the weights per tensor or per filter, and an int32 bias."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.inputs[:8]
     sums = _convolution(node, x, w, x_zero, w_zero)
     if node.input(8) is not None:
@@ -119,12 +119,12 @@ def qlinear_conv(node: Node) -> relax.Expr:
 
 
 def _one(node: Node, parameter: relax.Expr) -> relax.Expr:
-    """A parameter of a whole tensor, as a scalar."""
+    """Return a per-tensor parameter as a scalar."""
     return node.reshape(parameter, ()) if shape_of(parameter) else parameter
 
 
 def _of_filters(node: Node, parameter: relax.Expr | None, after: int) -> relax.Expr | None:
-    """A parameter of filters with `after` dimensions of size 1 behind; a single number as a scalar."""
+    """Return a per-filter parameter with `after` trailing dimensions of size 1; a per-tensor one as a scalar."""
     if parameter is None:
         return None
     size = int(np.prod(shape_of(parameter), dtype=int))
@@ -136,7 +136,7 @@ def _convolution(node: Node, x: relax.Expr, w: relax.Expr, x_zero, w_zero) -> re
     if rank not in _CONVOLUTIONS:
         raise ValueError(f"it slides over {rank} dimensions, and there are kernels for one, two and three")
     convolve, layout = _CONVOLUTIONS[rank]
-    # What pads is the zero point, so it is 0 after the subtraction.
+    # The padding is the zero point, so it is 0 after the subtraction.
     data = factor(node, x, None if x_zero is None else _one(node, x_zero))
     weights = factor(node, w, _of_filters(node, w_zero, rank + 2))
     strides, dilations = (list(node.attrs.get(key, [1] * rank)) for key in ("strides", "dilations"))

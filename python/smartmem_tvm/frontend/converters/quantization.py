@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantization, and operators on quantized numbers in exact integer arithmetic.
 
-Quotients are rounded to nearest, ties to even, and then saturate, in the order of ONNX Runtime's kernels, so that their
-integers come out.
+Quotients are rounded to nearest, ties to even, and then saturate, in the order of ONNX Runtime's kernels, so that the
+integers are equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from smartmem_tvm.narrow import is_integer, limits, storage_of
 
 
 def quantize_linear(node: Node) -> relax.Expr:
-    """QuantizeLinear: for a tensor, along an axis, or in blocks of it."""
+    """QuantizeLinear: per tensor, along an axis, or in blocks of an axis."""
     x, scale, zero = node.inputs[0], node.inputs[1], node.input(2)
     stated = node.attrs.get("output_dtype", 0)
     to = dtype_name(stated) if stated else node.type_of(2) if zero is not None else "uint8"
@@ -42,16 +42,17 @@ def _common_type(first: str, second: str) -> str:
 def saturated(
     node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, to: str, combine=tirx.div, dtype="float32"
 ) -> relax.Var:
-    """``round(combine(x, scale)) + zero`` as integers of a type, at its ends where beyond: NaN at the lower one.
+    """Return ``round(combine(x, scale)) + zero`` as integers, saturated to their type; NaN becomes the lower bound.
 
-    One kernel: as Relax operators a pass may multiply by the inverse of the scale, or elsewhere, and a tie is lost.
+    This is one kernel: in separate Relax operators, a pass might multiply by the inverse of the scale, or move the
+    multiplication, which would change ties.
 
     Parameters
     ----------
     combine
         Division or multiplication, in the type `dtype`.
     scale, zero
-        Broadcast against `x`.
+        Operands that broadcast against `x`.
     """
     low, high = limits(to)
 
@@ -59,7 +60,7 @@ def saturated(
         def at(*index):
             point = _broadcast(zero[0], index).astype("float32") if zero else tirx.const(0, "float32")
             number = combine(x(*index).astype(dtype), _broadcast(scale, index).astype(dtype)).astype("float32")
-            # The number comes first: what TVM makes of max(a, b) is ``a > b ? a : b``.
+            # The number is the first operand: TVM lowers max(a, b) to ``a > b ? a : b``, which returns b if a is NaN.
             number = tirx.max(number, tirx.const(low, "float32") - point)
             number = tirx.nearbyint(tirx.min(number, tirx.const(high, "float32") - point))
             return (number + point).astype("int32").astype(storage_of(to))
@@ -75,7 +76,7 @@ def _broadcast(tensor: te.Tensor, index: tuple) -> tirx.Expr:
 
 
 def dequantize_linear(node: Node) -> relax.Expr:
-    """DequantizeLinear: for a tensor, along an axis, or in blocks of it."""
+    """DequantizeLinear: per tensor, along an axis, or in blocks of an axis."""
     x, scale, zero = node.inputs[0], node.inputs[1], node.input(2)
     stated = node.attrs.get("output_dtype", 0)
     to = dtype_name(stated) if stated else dtype_of(scale)
@@ -85,13 +86,13 @@ def dequantize_linear(node: Node) -> relax.Expr:
 
 
 def dequantized(node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
-    """What integers with one scale and one zero point stand for, in float32."""
+    """Return the float32 values of integers with one scale and one zero point."""
     scale, zero = (each if each is None else node.reshape(each, ()) for each in (scale, zero))
     return node.apply("multiply", _difference(node, x, zero, dtype_of(x)), scale)
 
 
 def _difference(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str) -> relax.Expr:
-    """Numbers of a quantized type less their zero point, in float32."""
+    """Return numbers of a quantized type minus their zero point, in float32."""
     if is_integer(dtype):
         return _as(node, centred(node, x, zero), "float32")
     x, zero = (None if each is None else convert(node, each, dtype, "float32") for each in (x, zero))
@@ -99,7 +100,7 @@ def _difference(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str) 
 
 
 def centred(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str = "int32") -> relax.Expr:
-    """Integers less their zero point, which broadcasts against them, as int32 or another type that holds them."""
+    """Return integers minus their zero point, which broadcasts against them, as int32 or another type wide enough."""
     x = _as(node, x, dtype)
     if zero is None or (value_of(zero) is not None and not np.any(value_of(zero))):
         return x
@@ -107,7 +108,7 @@ def centred(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str = "in
 
 
 def factor(node: Node, x: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
-    """As `centred`, for a product: differences of bytes have 16 bits, and CPUs multiply those two by two."""
+    """Return `centred` integers for a product: differences of bytes in 16 bits, which CPUs multiply in pairs."""
     return centred(node, x, zero, "int16" if dtype_of(x) in ("int8", "uint8") else "int32")
 
 
@@ -116,9 +117,9 @@ def _as(node: Node, x: relax.Expr | None, dtype: str) -> relax.Expr | None:
 
 
 def along_axis(node: Node, parameter: relax.Expr | None, shape: list[int]) -> relax.Expr | None:
-    """A scale or a zero point in a shape that broadcasts against its tensor.
+    """Return a scale or a zero point in a shape that broadcasts against its tensor.
 
-    One number, one for each place along the attribute ``axis``, or one for each ``block_size`` places of it.
+    It has one number, one for each place along the attribute ``axis``, or one for each ``block_size`` places of it.
     """
     if parameter is None:
         return None
@@ -148,24 +149,24 @@ def _expanded_blocks(node: Node, parameter: relax.Expr, shape: list[int], axis: 
 
 
 def ratio(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """`a` divided by `b`, which no pass makes a product with an inverse."""
+    """Return `a` divided by `b`, in a form that no pass turns into a product with an inverse."""
     known = value_of(a) is not None and value_of(b) is not None
     return node.apply("divide", a, b) if known else node.bb.emit_te(topi.divide, a, b)
 
 
 def dynamic_quantize_linear(node: Node) -> relax.Expr:
-    """DynamicQuantizeLinear: numbers as uint8, with the scale and the zero point that fit them."""
+    """DynamicQuantizeLinear: numbers as uint8, with a scale and a zero point from their range."""
     return relax.Tuple(dynamically_quantized(node, node.inputs[0]))
 
 
 def dynamically_quantized(node: Node, x: relax.Expr, fitted: relax.Expr | None = None) -> list[relax.Expr]:
-    """uint8 numbers, their scale and their zero point, which fit `fitted` where that is not `x` itself."""
+    """Return uint8 numbers, their scale and their zero point, which follow the range of `fitted`, by default `x`."""
     zero, fitted = constant(0, "float32"), x if fitted is None else fitted
     high = node.emit(relax.op.maximum(relax.op.max(fitted), zero))
     low = node.emit(relax.op.minimum(relax.op.min(fitted), zero))
     width = node.emit(relax.op.subtract(high, low))
     levels = constant(255, "float32")
-    # Zeros alone have the scale 1.
+    # A tensor of zeros gets the scale 1.
     width = node.emit(relax.op.where(relax.op.equal(width, zero), levels, width))
     scale = ratio(node, width, levels)
     point = saturated(node, node.emit(relax.op.negative(low)), scale, None, "uint8")

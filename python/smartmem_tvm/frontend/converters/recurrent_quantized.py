@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""com.microsoft.DynamicQuantizeLSTM: an LSTM with weights of eight bits, as ONNX Runtime's quantizer writes it.
+"""com.microsoft.DynamicQuantizeLSTM: an LSTM with 8-bit weights, as ONNX Runtime's quantizer writes it.
 
-Its input is quantized once for all steps, and the hidden state anew at each step, both by what they hold, for all
-sequences of a direction together. ONNX Runtime shares the sequences of a batch among its threads and then takes a scale
-for each share: what is here is what it does on one thread.
+The input is quantized once for all steps, and the hidden state at each step, both by the range of their values, for all
+sequences of a direction together. ONNX Runtime divides the sequences of a batch among its threads and takes a scale for
+each share; this converter does what ONNX Runtime does on one thread.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell,
 from smartmem_tvm.ir.pairs import dot, pair, widened
 
 _GATES = CELLS["LSTM"].gates
-_LOW, _HIGH = range(2)  # of the extremes
-_SCALE, _POINT = range(2)  # of the quantization
+_LOW, _HIGH = range(2)  # places in the buffer of extremes
+_SCALE, _POINT = range(2)  # places in the buffer of the quantization
 _PAIRS = LANES // 2
 _LEVELS = tirx.const(255, "float32")
 
@@ -56,7 +56,7 @@ def _tensors(node: Node, cell: Cell, directions: int) -> dict[str, relax.Expr]:
 
 
 def _weights(node: Node, position: int, scale_at: int, rows: tuple[int, ...]) -> tuple[relax.Expr, relax.Expr]:
-    """Weights less their zero points, [directions, from, gates, units], and scales, [directions, gates, units]."""
+    """Return weights minus zero points, [directions, from, gates, units], and scales, [directions, gates, units]."""
     directions, gates, hidden = rows
     scale, zero = node.inputs[scale_at], node.inputs[scale_at + 1]
     for each in (scale, zero):
@@ -71,14 +71,14 @@ def _weights(node: Node, position: int, scale_at: int, rows: tuple[int, ...]) ->
 
 
 def _narrow(node: Node, values: relax.Expr) -> relax.Expr:
-    """Differences of two bytes in the fewest bits that are sure to hold them."""
+    """Return differences of two bytes in the narrowest type that is sure to hold them."""
     known = value_of(values)
     fits = known is not None and known.size and known.min() >= -128 and known.max() <= 127
     return node.astype(values, "int8" if fits else "int16")
 
 
 def _in_pairs(node: Node, r: relax.Expr) -> relax.Expr:
-    """Weights of two units that they come from in one integer: of bytes in 16 bits, of 16 bits in 32 (`ir.pairs`)."""
+    """Return the weights of two input units packed in one integer: bytes in 16 bits, 16 bits in 32 (`ir.pairs`)."""
     whole, bits = ("int16", 8) if dtype_of(r) == "int8" else ("int32", 16)
     if shape_of(r)[1] % 2:
         r = node.emit(relax.op.nn.pad(r, [0, 0, 0, 1, 0, 0, 0, 0]))
@@ -90,7 +90,7 @@ def _in_pairs(node: Node, r: relax.Expr) -> relax.Expr:
 
 
 def _projected(node: Node, rows: tuple[int, ...], bias: relax.Expr | None) -> relax.Expr:
-    """The input's part of the gates of all steps, [steps, batch, directions, gates, units]."""
+    """Return the input's part of the gates of all steps, [steps, batch, directions, gates, units]."""
     x, (steps, batch, width) = node.inputs[0], shape_of(node.inputs[0])
     w, scale = _weights(node, 1, 8, rows)
     x, x_scale, x_zero = dynamically_quantized(node, x, _counted(node, x))
@@ -106,7 +106,7 @@ def _projected(node: Node, rows: tuple[int, ...], bias: relax.Expr | None) -> re
 
 
 def _by_input(node: Node, w: relax.Expr, shape: tuple[int, int]) -> relax.Expr:
-    """[from, directions * gates * units] in 16 bits, of a constant a constant."""
+    """Return the weights as [from, directions * gates * units] in 16 bits; a constant stays a constant."""
     known = value_of(w)
     if known is not None:
         return constant(np.ascontiguousarray(known.transpose(1, 0, 2, 3)).reshape(shape), "int16")
@@ -115,7 +115,7 @@ def _by_input(node: Node, w: relax.Expr, shape: tuple[int, int]) -> relax.Expr:
 
 
 def _counted(node: Node, x: relax.Expr) -> relax.Expr:
-    """What the scale of the input fits: the steps of the longest sequence, with what fills up the others."""
+    """Return the input that determines its scale: the steps of the longest sequence, padding of others included."""
     if node.input(4) is None:
         return x
     places = constant(np.arange(shape_of(x)[0]).reshape(-1, 1, 1), "int32")
@@ -124,7 +124,7 @@ def _counted(node: Node, x: relax.Expr) -> relax.Expr:
 
 
 def _scratch(layer: Layer) -> dict:
-    """What each step finds out about the hidden state before it, and that state as integers less their zero point."""
+    """Return the buffers of a step: range and scale of the last hidden state, and that state as centred integers."""
     directions = len(layer.backward)
     return {
         "extremes": ((2, directions, LANES), "float32"),
@@ -134,7 +134,7 @@ def _scratch(layer: Layer) -> dict:
 
 
 def _quantize(layer: Layer, step: ir.Expr, buffers: dict) -> None:
-    """The hidden state as integers: least and largest number of each lane, then of all, then each number."""
+    """Quantize the hidden state: extremes of each SIMD lane, then of all lanes, then each number."""
     extremes, quantization, pairs = (buffers[name] for name in _scratch(layer))
     directions, read, at_step = len(layer.backward), [buffers["scratch"]], (layer.steps, step)
     read += [buffers["lengths"]] if "lengths" in buffers else []
@@ -148,7 +148,7 @@ def _quantize(layer: Layer, step: ir.Expr, buffers: dict) -> None:
         scale, point = (quantization[(which, direction)] for which in (_SCALE, _POINT))
 
         def rounded(which: int):
-            """As ONNX Runtime does: bounds, then the nearest integer, ties to even."""
+            """Round as ONNX Runtime does: clamp to the bounds, then take the nearest integer, ties to even."""
             unit = block * LANES + lane * 2 + which
             scaled = buffers["scratch"][(number % 2, direction, sequence, unit)] / scale
             return tirx.nearbyint(tirx.min(tirx.max(scaled, -point), _LEVELS - point)).astype("int32")
@@ -157,7 +157,7 @@ def _quantize(layer: Layer, step: ir.Expr, buffers: dict) -> None:
 
 
 def _extremes(layer: Layer, buffers: dict, step: ir.Expr, direction: ir.Expr, lane: ir.Expr) -> None:
-    """A sequence that has ended counts as 0."""
+    """Reduce the hidden state to its extremes; a sequence that has ended counts as 0."""
     found = registers(2, "float32")
     zero = tirx.const(0, "float32")
     for which in (_LOW, _HIGH):
@@ -190,7 +190,7 @@ def _parameters(extremes, quantization, direction: ir.Expr) -> None:
 
 
 def _multiply(unit: Unit, gates: range, operand: Callable[[object], object]) -> None:
-    """Sums of integers, two products at a time, then in units of both scales."""
+    """Sum the products of integers, two at a time, then multiply by both scales."""
     buffers, sums = unit.buffers, registers(len(gates), "int32")
     for at in range(len(gates)):
         store(sums, (at,), tirx.const(0, "int32"))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operators share a kernel (DNNFusion 4.3)."""
+"""Passes that put several operators into one kernel (DNNFusion 4.3)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FuseAttention: a row of scores stays on chip, from the product that makes it to the one that uses it."""
+"""FuseAttention: a row of attention scores stays on chip, from the product that makes it to the one that uses it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...ir.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
 from ...ir.walk import loads
 
 FLOAT_BYTES = 4
-# Rows worked on at a time at the least, and how many row-sized buffers that takes.
+# The least number of rows that a task works on at a time, and the row-sized buffers that it needs for each of them.
 LEAST_ROWS, ROW_BUFFERS = 8, 2
 
 
@@ -41,25 +41,25 @@ class FuseAttention:
 
         o = matmul_add_softmax_matmul(q, k, bias, v)     # a block of rows of s and p lives in the cache
 
-    Nothing is known of attention: kernels are merged one by one, in execution order, and the result is kept if it is a
-    chain of rows (`analysis.row_chain`) that begins with a product and has a statistic. So softmax joins the product
-    before it even where no product follows. Where there is but one row, products follow each other as well: the two
-    layers of squeeze-and-excitation, whose result in between is a few hundred numbers. Refused are
+    The pass has no pattern of attention. It merges kernels one by one, in execution order, and keeps the result if it
+    is a chain of rows (`analysis.row_chain`) that begins with a product and has a statistic. So softmax joins the
+    product before it even where no product follows. A single row may also go from product to product: the two layers
+    of squeeze-and-excitation, whose intermediate result is a few hundred numbers. Refused are
 
-    1. intermediate results that somebody else reads, or that are results of the function,
+    1. intermediate results that another kernel reads, or that are results of the function,
     2. stages that leave their row, or read through a map that is no renaming of axes,
-    3. chains of fewer than `LEAST_ROWS` rows (but one), and rows that are columns of what is in memory: to arrange
-       them takes longer than to multiply them,
-    4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (of a single
+    3. chains of 2 to `LEAST_ROWS` - 1 rows, and rows that are columns in memory: packing them takes longer than
+       multiplying them,
+    4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (for a single
        row, `SINGLE_ROW_BYTES`).
 
-    The last two are those of a CPU; another target brings its own reasons. A rule may take an attention whose keys go
-    by block by block, however long its rows are: then the first product and the softmax are put together for the sake
-    of the second product, which follows. Where kernels have prices, a chain that is predicted to take longer than its
-    two kernels is refused as well: pooling after a convolution, whose windows have too few places for a product per
-    window (`analysis.fusion_price`).
+    Reasons 3 and 4 are those of a CPU; another target brings its own. Some schedule rules take an attention block by
+    block of its keys, however long its rows are. For them the first product and the softmax are merged even if the
+    pair alone does not pay, because the second product follows. With prices, a chain that is predicted to take longer
+    than its two kernels is refused as well: pooling after a convolution, for example, whose windows have too few
+    places for a product per window (`analysis.fusion_price`).
 
-    This goes beyond DNNFusion's table, which refuses Many-to-Many pairs; the paper's fused kernels stop there as well.
+    DNNFusion's table refuses these Many-to-Many pairs; no fused kernel of that paper holds one.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ class FuseAttention:
     refusal : callable, optional
         Chain of rows -> why it does not pay as one kernel, or an empty string; in place of 3 and 4.
     passing : callable, optional
-        Chain of rows -> whether a rule takes it with rows of any length; nothing else is asked then.
+        Chain of rows -> whether a rule takes it with rows of any length; `refusal` is not called for it then.
     prices : Prices, optional
-        What kernels would cost on the target; without, nothing is refused for its price.
+        Predicted costs of kernels on the target; without them, nothing is refused for its price.
     """
 
     def __init__(
@@ -95,9 +95,10 @@ def fuse_attention(
     prices: Prices | None = None,
     passing: Callable[[RowChain], bool] | None = None,
 ) -> list[dict]:
-    """Rewrite `graph` in place, but for chains that `refusal` has a reason against, or their price.
+    """Rewrite `graph` in place; chains that `refusal` or their price speaks against stay.
 
-    Chains for which `passing` holds, or will hold with the only reader of their result, are fused in any case.
+    Neither `refusal` keeps a chain for which `passing` holds, nor one for which it will hold with the only reader of
+    its result.
 
     Returns one decision per pair that could be a chain.
     """
@@ -133,7 +134,7 @@ def fuse_attention(
 
 
 def _leads_to(graph: Graph, node: Node, merged: Kernel, passing: Callable[[RowChain], bool]) -> bool:
-    """Whether the kernel that is to be `node` makes a chain for which `passing` holds with its only reader."""
+    """Whether `merged`, in the place of `node`, and its only reader make a chain for which `passing` holds."""
     readers = graph.readers(node.var)
     if graph.is_output(node.var) or len(readers) != 1 or readers[0].kernel is None or not reduces(readers[0].kernel):
         return False
@@ -146,12 +147,12 @@ def _leads_to(graph: Graph, node: Node, merged: Kernel, passing: Callable[[RowCh
 
 
 def is_single_row(chain: RowChain) -> bool:
-    """Whether there is but one row, and one set of matrices."""
+    """Whether the chain has one row and one set of matrices."""
     return chain.row_count * chain.batch_count == 1
 
 
 def cpu_refusal(chain: RowChain, on_chip_bytes: int) -> str:
-    """Why a chain does not pay as one kernel of a CPU whose tasks have `on_chip_bytes`; empty if it does."""
+    """Return why a chain does not pay as one kernel of a CPU whose tasks have `on_chip_bytes`; empty if it does."""
     needed = working_set(chain)
     if needed > (SINGLE_ROW_BYTES if is_single_row(chain) else on_chip_bytes):
         return f"its rows and matrices take {needed} bytes, too many to work on by one core"
@@ -164,7 +165,7 @@ def cpu_refusal(chain: RowChain, on_chip_bytes: int) -> str:
 
 
 def _producers(graph: Graph, node: Node) -> list[Node]:
-    """Reducing kernels that only `node` reads."""
+    """Return the reducing kernels that only `node` reads."""
     if node.kernel is None or not reduces(node.kernel):
         return []
     found = [p for p in map(graph.producer, node.operands) if p is not None and p.kernel is not None]
@@ -173,7 +174,7 @@ def _producers(graph: Graph, node: Node) -> list[Node]:
 
 
 def _may_pay(first: Kernel, second: Kernel) -> bool:
-    """Whether there is a statistic in it, or just one row: a look before the pair is taken apart."""
+    """Whether the pair has a statistic, or one row only: a cheap test before the kernels are merged."""
     one_row = math.prod(shape_of(first.outputs[0])) == max(shape_of(first.outputs[0]), default=1)
     return one_row or any(
         s.reduction and not isinstance(summand(s), tirx.Mul) for k in (first, second) for s in k.stages
@@ -181,13 +182,13 @@ def _may_pay(first: Kernel, second: Kernel) -> bool:
 
 
 def _aligned(node: Node, producer: Node) -> tuple[Kernel, object, Kernel]:
-    """Reader, its input and producer, with iterators such that the reader stays in the rows of the producer."""
+    """Return reader, its input and producer, with iterators that keep the reader in the rows of the producer."""
     buffer = node.kernel.inputs[[a.same_as(producer.var) for a in node.args].index(True)]
     return aligned(node.kernel, buffer, fresh(producer.kernel))
 
 
 def working_set(chain: RowChain) -> int:
-    """Bytes that a task keeps at hand: its rows, and all matrices that it multiplies them with."""
+    """Return the bytes of a task's working set: its rows, and all matrices that it multiplies them with."""
     rows = min(LEAST_ROWS, chain.row_count) * chain.widest * ROW_BUFFERS
     return FLOAT_BYTES * (rows + chain.matrix_size)
 
@@ -203,7 +204,7 @@ def walks_along(value, depth: tuple) -> bool:
 
 
 def divide_late(kernel: Kernel) -> Kernel:
-    """``sum_j (e[j] / t) * v[j]`` becomes ``(sum_j e[j] * v[j]) / t`` where that divides fewer numbers.
+    """Rewrite ``sum_j (e[j] / t) * v[j]`` as ``(sum_j e[j] * v[j]) / t`` where that divides fewer numbers.
 
     This is the distributive law; no quotient of a softmax is larger than its numerator, so nothing overflows.
     """
@@ -219,7 +220,7 @@ def divide_late(kernel: Kernel) -> Kernel:
 
 
 def _divided_late(quotient: Stage, product: Stage) -> tuple[Stage, Stage] | None:
-    """The product of the numerator, and the division of its result; None if the law does not apply or pay."""
+    """Return the product of the numerator, and the division of its result; None if the law does not apply or pay."""
     numerator, divisor = quotient.body.value.a, quotient.body.value.b
     points = math.prod(quotient.extents.values())
     results = math.prod(product.extents[v] for v in product.spatial)
@@ -245,7 +246,7 @@ def _divided_late(quotient: Stage, product: Stage) -> tuple[Stage, Stage] | None
 
 
 def _writing_to(stage: Stage, name: str) -> Stage:
-    """A reduction with a result buffer of its own."""
+    """Return the reduction with a new result buffer, `name`."""
     old = stage.body.buffer
     new = tirx.decl_buffer(old.shape, old.dtype, name)
 

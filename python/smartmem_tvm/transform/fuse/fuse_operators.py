@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FuseOperators: pointwise operators ride along with the reductions before or after them."""
+"""FuseOperators: pointwise operators join the reductions before or after them."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class FuseOperators:
 
     1. The seed is the One-to-One operator with the smallest intermediate result; operators of other mapping types
        follow when none is left.
-    2. It grows to its successors, from each to the next: a block with a single reader is computed there, if that
-       evaluates each of its elements once.
-    3. It grows to its predecessors: a reduction that only the block reads takes it in as its last stage.
-    4. A cheap block that neither way takes is computed again in each of its readers.
+    2. The block grows to its successors, from each to the next: a block with a single reader is computed in that
+       reader, if the reader evaluates each of its elements once.
+    3. The block grows to its predecessors: a reduction that only the block reads takes it in as its last stage.
+    4. A cheap block that neither step fuses is computed again in each of its readers.
 
-    Each step asks `analysis.fusion`: green cells of Table 3 fuse, red ones do not, yellow ones ask the profile store;
-    what is left of registers and local memory limits all. Refusals keep their reason.
+    `analysis.fusion` decides each step: green cells of Table 3 fuse, red ones do not, the profile store decides yellow
+    ones; registers and local memory limit all of them. Refusals keep their reason.
 
     Parameters
     ----------
     profiles : Profiles, optional
         A `tune.profile_store.ProfileStore`; without one the cost model of `analysis.fusion` decides yellow cells.
     prices : Prices, optional
-        What kernels would cost on the target: they decide where a fusion makes windows compute something again.
+        Predicted costs of kernels on the target. They decide where a fusion makes windows compute a value repeatedly.
     is_product : callable, optional
-        Says of a kernel whether schedules see a product in it: no view is fused that hides one (`schedule.is_product`).
+        Kernel -> whether schedules recognise a product in it (`schedule.is_product`): no view is fused that hides one.
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class FusionPlan:
     def explore(self) -> list[dict]:
         """Grow from every seed until nothing changes; returns one decision for each pointwise operator."""
         grown = True
-        while grown:  # what one block could not take in, it may once another one has left
+        while grown:  # a block may take in an operator that it refused, once another block has left the graph
             grown = False
             for seed in self.seeds():
                 grown |= seed in self.graph and self.grow(seed)
         return list(self.decisions.values())
 
     def seeds(self) -> list[Node]:
-        """Pointwise nodes: the simplest mapping type first, of these the smallest intermediate result."""
+        """Return the pointwise nodes: the simplest mapping type first, within a type the smallest result first."""
         nodes = [node for node in self.graph if _is_pointwise(node)]
         return sorted(nodes, key=lambda node: (_IMPEDANCE[self.check.type_of(node)], result_bytes(node)))
 
     def grow(self, block: Node) -> bool:
-        """Fuse what goes with `block`; whether anything did."""
+        """Fuse every node that may join `block`; return whether one was fused."""
         grown = False
         while (bigger := self.fuse_successor(block) or self.fuse_predecessor(block)) is not None:
             block, grown = bigger, True
         return self.repeat_in_readers(block) or grown
 
     def fuse_successor(self, block: Node) -> Node | None:
-        """Step 2; returns the grown block."""
+        """Take step 2; return the grown block, or None."""
         readers = self.graph.readers(block.var)
         if len(readers) != 1 or block.kernel is None:
             return None
@@ -106,7 +106,7 @@ class FusionPlan:
         return self._inline(block, readers)[0] if decision.fuse else None
 
     def fuse_predecessor(self, block: Node) -> Node | None:
-        """Step 3; of several reductions the one with the most work takes the block in."""
+        """Take step 3; of several reductions the one with the most work takes the block in."""
         if not _is_pointwise(block):
             return None
         nodes = [self.graph.producer(arg) for arg in block.args]
@@ -117,7 +117,7 @@ class FusionPlan:
         return None
 
     def repeat_in_readers(self, block: Node) -> bool:
-        """Step 4."""
+        """Take step 4; return whether the block was fused."""
         if not _is_pointwise(block):
             return False
         readers = self.graph.readers(block.var)
@@ -146,7 +146,7 @@ class FusionPlan:
         if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith(
             (MEASURED, SCHEDULES, PRICE)
         ):
-            return  # that nothing else took it in either is no news
+            return  # keep the earlier reason, by measurement, schedule or price, which is more specific
         entry = {"pass": "FuseOperators", "operator": operator, "action": "fused" if decision.fuse else "kept"}
         if decision.fuse:
             entry["into"] = [reader.var.name for reader in into]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FuseRows: normalisations that arrive in pieces become one kernel."""
+"""FuseRows: normalisations that exporters write as several operators become one kernel."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class FuseRows:
         y = mean_subtract_multiply_mean_add_sqrt_divide(x)     # one kernel, one row after the other
 
     DNNFusion's table refuses these pairs (Many-to-Many with Many-to-Many, One-to-Many before Many-to-Many) because in
-    general the second operator needs all of the first. Row by row it does not: a group is fused if
+    general the second operator needs all of the first. Row by row it does not. A group of nodes is fused if
 
-    1. it ends in one pointwise node, and nothing else reads what is inside,
+    1. it ends in one pointwise node, and no other node reads its intermediate results,
     2. every reduction in it uses each element once (a statistic of a row, not a matmul or a convolution), and all
        reduce to the same rows,
     3. every read inside the group stays in its row.
 
-    Where kernels have prices, a group that is predicted to take longer than its parts is refused as well: rows that are
-    columns of what is in memory, say (`analysis.fusion_price`).
+    With prices, a group that is predicted to take longer than its parts is refused as well, for example if its rows
+    are columns in memory (`analysis.fusion_price`).
 
     Parameters
     ----------
     prices : Prices, optional
-        What kernels would cost on the target; without, nothing is refused for its price.
+        Predicted costs of kernels on the target; without them, nothing is refused for its price.
     """
 
     def __init__(self, prices: Prices | None = None):
@@ -56,8 +56,8 @@ class FuseRows:
         return rewrite_graphs(mod, lambda graph: fuse_rows(graph, self.prices))
 
 
-# Nodes of a group. Norms and softmax have ten at most. Steps of a recurrent layer that are written out are one group,
-# and the time of fusing and scheduling it grows with the cube of its nodes: 21 steps of an LSTM took minutes.
+# Nodes of a group, at most. Norms and softmax have ten at most. The unrolled steps of a recurrent layer would be one
+# group, and the time to fuse and schedule it grows with the cube of its nodes: 21 steps of an LSTM took minutes.
 _MOST_MEMBERS = 40
 
 
@@ -96,7 +96,7 @@ def _decision(node: Node, group: list[Node], verdict: Verdict) -> dict:
 
 
 def _behind_statistics(graph: Graph) -> set[Node]:
-    """Nodes that reduce, and those that read what such a node has a part in: all that a group can be made of."""
+    """Return the nodes that reduce, and all nodes that depend on one: a group consists of these."""
     found: set = set()
     for node in graph:
         if node.kernel is not None and (reduces(node.kernel) or any(p in found for p in _producers(graph, node))):
@@ -109,11 +109,11 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _is_row_statistic(node: Node) -> bool:
-    """One output, and every reduction of the kernel reads each point of its space for the first time."""
+    """Whether the kernel has one output, and each of its reductions reads every element once."""
     kernel = node.kernel
     if kernel is None or len(kernel.outputs) != 1 or not reduces(kernel):
         return False
-    # A layer with one row is a statistic of it, unless its weight is so large that every core should work on it.
+    # A linear layer over one row is a statistic of it, unless its weight is so large that every core should work on it.
     bound = zip(kernel.inputs, node.args, strict=True)
     small = [b for b, arg in bound if isinstance(arg, ir.Var) or tensor_bytes(b) <= SINGLE_ROW_BYTES]
     largest = max((math.prod(shape_of(buffer)) for buffer in small), default=0)
@@ -121,9 +121,9 @@ def _is_row_statistic(node: Node) -> bool:
 
 
 def _group_ending_in(graph: Graph, sink: Node, behind: set[Node]) -> list[Node]:
-    """The largest group of rows, of `_MOST_MEMBERS` at most, that ends in `sink`, readers before producers.
+    """Return the largest group that ends in `sink`, of at most `_MOST_MEMBERS` nodes, readers before producers.
 
-    Just ``[sink]`` if there is none.
+    It is ``[sink]`` if nothing joins the sink.
     """
     last = sink.kernel.last
     axes: dict = {var: axis for axis, var in enumerate(last.spatial) if last.extents[var] > 1}
@@ -156,7 +156,7 @@ def _producers(graph: Graph, node: Node) -> list[Node]:
 
 
 def _labels(candidate: Node, readers: list[Node], axes: dict) -> dict | None:
-    """Which axis of the sink each variable of `candidate` runs along, or None if a read leaves its row."""
+    """Return the axis of the sink that each variable of `candidate` runs along, or None if a read leaves its row."""
     reads = []
     for reader in readers:
         buffer = reader.kernel.inputs[[a.same_as(candidate.var) for a in reader.args].index(True)]
@@ -173,7 +173,10 @@ def _labels(candidate: Node, readers: list[Node], axes: dict) -> dict | None:
 
 
 def _stage_labels(stage: Stage, reads: list, axes: dict) -> dict | None:
-    """Labels of a stage's spatial variables from the `reads` of its result; a reader's own reduction says nothing."""
+    """Return the labels of a stage's spatial variables, taken from the `reads` of its result.
+
+    Reduction variables of a reader give no label.
+    """
     labels: dict = {}
     for reader, buffer in reads:
         indices = single_map(reader, buffer)
@@ -190,7 +193,7 @@ def _stage_labels(stage: Stage, reads: list, axes: dict) -> dict | None:
 
 
 def _behind_a_reduction(graph: Graph, group: list[Node]) -> list[Node]:
-    """Leave out what only prepares the first reduction: fusion by mapping type does better with it."""
+    """Leave out the nodes before the first reduction: fusion by mapping type places them better."""
     kept: set = set()
     for node in reversed(group):
         if reduces(node.kernel) or any(p in kept for p in _producers(graph, node)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FuseSymbolic: kernels over tensors of unknown size are left to TVM's own fusion."""
+"""FuseSymbolic: TVM's own fusion takes the kernels over tensors of unknown size."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ...ir.walk import collect
 
 _logger = logging.getLogger(__name__)
 _PATTERN = "op_pattern"
-_OPAQUE = 8  # TVM's kOpaque: fuse with nothing
+_OPAQUE = 8  # TVM's kOpaque: TVM fuses such a kernel with no other
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FuseSymbolic")
 class FuseSymbolic:
     """Leave kernels over tensors of unknown size to TVM's fusion, and say so.
 
-    Before (``n`` is no number)::
+    Before (``n`` is symbolic)::
 
         a: (n, 64) = matmul(x, w);   b: (n, 64) = add(a, bias);   c: (n, 8, 8) = reshape(b)
 
@@ -29,9 +29,9 @@ class FuseSymbolic:
 
         b: (n, 64) = fused_matmul_add(x, w, bias);   c: (n, 8, 8) = relax.reshape(b)      # the same memory
 
-    The passes before it compose index maps under the ranges of their indices, and leave such kernels as they are.
-    ``FuseOps``, ``FuseTIR`` and ``RewriteDataflowReshape``, which TVM's default pipeline has, take them. Kernels with
-    sums over known sizes stay as those passes made them, and so do functions without a kernel of unknown size.
+    The passes before this one compose index maps under known ranges of their indices, and leave such kernels as they
+    are. ``FuseOps``, ``FuseTIR`` and ``RewriteDataflowReshape`` of TVM's default pipeline take them. Kernels with sums
+    over known sizes stay as the passes before made them, and so do functions without a kernel of unknown size.
     """
 
     def transform_module(self, mod: IRModule, _ctx) -> IRModule:
@@ -68,14 +68,14 @@ def _tensors(ty: ir.Type) -> list[relax.TensorType]:
 
 
 def _unknown(ty: relax.TensorType) -> str:
-    """Which dimension is no number, in words; empty if all are."""
+    """Say which dimension is symbolic; empty if none is."""
     if not isinstance(ty.shape, relax.ShapeExpr):
         return "its shape"
     return next((f"dimension {at} ({dim})" for at, dim in enumerate(ty.shape) if not isinstance(dim, tirx.IntImm)), "")
 
 
 def _reason(func: relax.Function, calls: list[tuple[relax.Var, ir.Call]]) -> str:
-    """Which tensor of the function has no known size: an input, if one has none."""
+    """Say which tensor of the function has no known size: an input, if one of them has none."""
     for var in (*func.params, *(var for var, _ in calls)):
         for ty in _tensors(var.ty):
             if what := _unknown(ty):
@@ -89,7 +89,7 @@ def _warn(reasons: dict[str, str]) -> None:
 
 
 def _fuse(mod: IRModule, names: list[ir.GlobalVar], elsewhere: set[ir.GlobalVar]) -> IRModule:
-    """The module with these functions as TVM fuses them; kernels of other functions, `elsewhere`, stay."""
+    """Return the module with these functions fused by TVM; kernels of other functions, `elsewhere`, stay."""
     annotated = relax.transform.AnnotateTIROpPattern()(mod)
     for gvar, func in _kernels(annotated):
         if gvar in elsewhere or _sums_known_sizes(func):

@@ -16,14 +16,14 @@ from ...ir.graph import MOST_INPUTS, Graph, Node, graphs, kernel_name, write
 from ...ir.kernel import Stage, shape_of, substitute
 from ...ir.roll import roll, written_out
 
-_MOST_CODE = 160  # stages that are written out: compiling them takes seconds
+_MOST_CODE = 160  # unrolled stages of a kernel, at most: compiling so many takes seconds
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.MergeChains")
 class MergeChains:
     """Let one launch do a long chain of small kernels, each of which waits for the one before, step after step.
 
-    Before (a recurrence that was written out)::
+    Before (an unrolled recurrence)::
 
         h1 = matmul_tanh(h0, w, x[0]);  h2 = matmul_tanh(h1, w, x[1]);  ...;  h32 = matmul_tanh(h31, w, x[31])
 
@@ -31,17 +31,17 @@ class MergeChains:
 
         h32 = chain(h0, w, x)      # for step in range(32): h = matmul_tanh(h, w, x[step])
 
-    A kernel joins the chain before it if it takes less time there than in a launch of its own (`analysis.chain`): on
-    one processor, or on as many as the chain has parts for that read nothing of each other. What repeats itself becomes
-    a loop (`ir.roll`); kernels that are all different are done one after the other.
+    A kernel joins the chain before it if it takes less time there than in a launch of its own (`analysis.chain`). The
+    chain runs on one multiprocessor, or on one for each of its independent parts. Repeated kernels become a loop
+    (`ir.roll`); kernels that all differ run one after the other.
 
     Refuses (leaves the kernels as they are, with the reason) chains of fewer than `LEAST_DEPTH` kernels that wait for
-    each other, what does not fit into the memory that a group of threads shares, and code that is too long.
+    each other, chains whose tensors do not fit into the shared memory of a thread block, and code that is too long.
 
     Parameters
     ----------
     device : Device, optional
-        What launches and memory are like, by default a large GPU's with launches from a graph.
+        Costs of launches and of memory, by default those of a large GPU with launches from a graph.
     """
 
     def __init__(self, device: Device | None = None):
@@ -71,14 +71,14 @@ class MergeChains:
 
 @dataclass(eq=False)
 class _Part(Group):
-    """A group whose kernel is written."""
+    """A group together with its merged kernel."""
 
     chain: Chain | None = None
     args: list = field(default_factory=list)
     results: list[Node] = field(default_factory=list)
 
     def call(self, builder: relax.BlockBuilder) -> relax.Expr:
-        """The call of the kernel, which `builder` is given."""
+        """Add the kernel to `builder` and return its call."""
         names = [label for member in self.members for label in member.members]
         gvar = builder.add_func(write_chain(self.chain), kernel_name(["chain", *names]))
         types = [node.var.ty for node in self.results]
@@ -87,7 +87,7 @@ class _Part(Group):
 
 
 def _fitting(graph: Graph, group: Group, device: Device, log: list[dict]) -> list[_Part]:
-    """The group as one kernel, or as several where one would be too large."""
+    """Return the group as one kernel, or as several where one would be too large."""
     part = _part(graph, group)
     why = _too_large(part, device)
     if not why:
@@ -117,7 +117,7 @@ def _too_large(part: _Part, device: Device) -> str:
 
 
 def _part(graph: Graph, group: Group) -> _Part:
-    inputs: dict = {}  # what is read, by its numbers -> the argument, and the buffer
+    inputs: dict = {}  # key of a tensor that the group reads -> the argument, and the buffer
     written: dict = {}  # variables of members -> their buffers
     stages: list[Stage] = []
     for member in group.members:
@@ -175,7 +175,7 @@ def _is_read_outside(graph: Graph, group: Group, member: Node) -> bool:
 
 
 def _rewritten(graph: Graph, merged: dict[_Part, relax.Expr]) -> Graph:
-    """The graph with calls in the place of members, in an order in which each node follows those that it reads."""
+    """Return the graph with calls in the place of members, each node after those that it reads."""
     part_of = {member: part for part in merged for member in part.members}
     news: dict[_Part, list[Node]] = {part: _nodes(part, call) for part, call in merged.items()}
     order, done = [], set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ChannelsInnermost: what convolutions pass on to each other lies along its channels."""
+"""ChannelsInnermost: tensors between convolutions are stored in NHWC order, on CPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...ir.storage import store_as
 from ...ir.strength_reduction import Simplifier
 from ...planner.storage_order import MOVED, StorageOrder, innermost, order_decision, with_innermost
 
-_LEAST = 8  # channels: of fewer of them no vector is made, and lines of pixels are longer
+_LEAST = 8  # channels: fewer of them do not fill a vector, and rows of pixels are longer
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.ChannelsInnermost")
@@ -32,30 +32,30 @@ class ChannelsInnermost:
 
         y'[n, h, w, c] = conv(x);  z'[n, h, w, c] = conv(relu(y') + x)
 
-    A product then reads each pixel's channels side by side, and writes them so; of planes it reads as many lines of
-    memory as there are channels, far from each other, which no processor sees coming. Windows, pools and what works
-    element by element have the channels as lanes.
+    A product then reads and writes each pixel's channels contiguously. In NCHW order it reads as many cache lines as
+    there are channels, far apart, and no hardware prefetcher follows them. Depthwise windows, pools and element-wise
+    operators have the channels as SIMD lanes.
 
-    What the channels are is said by the products with weights: a dimension of their data that they sum up, and one of
-    their results that only the weights have. It is handed on, over the graph, to all dimensions that somebody walks
-    through together with one of those: of branches that are added, of what a depthwise window reads. A tensor stays as
-    it is
+    Products with weights show which dimensions are channels: the dimension of their data that they sum over, and the
+    one of their results that only the weights have. All dimensions that a kernel iterates together with one of these
+    are channels too, throughout the graph: those of branches that are added, those of a depthwise window's input. A
+    tensor stays as it is
 
-    1. if it is an input or a result of the function, or made or read by something without loop structure,
-    2. if products see channels in none of its dimensions, in several (tokens that are mixed as channels are), or in
+    1. if it is an input or a result of the function, or a call without loop structure writes or reads it,
+    2. if products have channels in none of its dimensions, in several (tokens that are mixed as channels are), or in
        the innermost one,
-    3. if there are few of them,
-    4. if somebody walks through them in no fixed steps (a shuffle), sums up a part of them together with places of the
-       picture (a norm over groups), multiplies and sums up the places of each channel, which fill a row then (a norm
-       of each channel, fused), or multiplies matrices of each channel: as do all tensors with the same channels.
+    3. if it has fewer channels than fill a vector,
+    4. if a kernel iterates its channels in no fixed steps (a shuffle), sums part of them together with pixels (a group
+       norm), multiplies and sums the pixels of each channel, which then fill a row (a fused norm of each channel), or
+       multiplies matrices of each channel. All tensors with the same channels then stay as well.
 
-    The decision of each tensor that has channels somewhere else is on the module, with the reason.
+    The module carries the decision, with its reason, for each tensor whose channels are not innermost.
 
     Parameters
     ----------
     windows : bool
-        Windows that overlap are multiplied as fast so. If they are not, as in tiles of bfloat16, a function with such a
-        one stays as it is.
+        Whether convolutions with overlapping windows are as fast in this order. If they are not, as with the tiles of
+        bfloat16, a function with such a convolution stays as it is.
     """
 
     def __init__(self, windows: bool = True):
@@ -67,7 +67,7 @@ class ChannelsInnermost:
 
 
 def channels_innermost(graph: Graph, windows: bool = True) -> list[dict]:
-    """Rewrite `graph` in place; returns one decision for each tensor that a kernel writes."""
+    """Rewrite `graph` in place; return one decision for each tensor that a kernel writes."""
     nodes = [node for node in graph if node.kernel is not None and len(node.kernel.outputs) == 1]
     if not windows and any(_has_windows(stage, set(node.constants)) for node in nodes for stage in node.kernel.stages):
         return []
@@ -79,7 +79,7 @@ def channels_innermost(graph: Graph, windows: bool = True) -> list[dict]:
         shape = shape_of(node.kernel.outputs[0])
         found = [dim for dim, size in enumerate(shape) if size > 1 and dimensions[node.var, dim].channels]
         if found in ([], [innermost(shape)]):
-            continue  # nothing to say
+            continue  # no dimension to move, so no decision to record
         reason = _why_kept(graph, node, shape, found, dimensions)
         order = tuple(range(len(shape))) if reason else with_innermost(len(shape), found[0])
         stored, why = StorageOrder(order, order[-1:], (), ()), reason or "products sum up its channels, or make them"
@@ -91,7 +91,7 @@ def channels_innermost(graph: Graph, windows: bool = True) -> list[dict]:
 
 
 def _why_kept(graph: Graph, node: Node, shape: tuple[int, ...], found: list[int], dimensions: _Dimensions) -> str:
-    """Why a tensor with channels in dimensions `found` stays as it is; empty if it does not."""
+    """Return why a tensor with channels in dimensions `found` stays as it is; empty if it moves."""
     fixed = why_fixed(graph, node.var)
     if fixed is not None:
         return fixed
@@ -104,7 +104,7 @@ def _why_kept(graph: Graph, node: Node, shape: tuple[int, ...], found: list[int]
 
 @dataclass(eq=False)
 class _Class:
-    """Dimensions that are walked through together: whether they are channels, and why they stay where they are."""
+    """Dimensions that kernels iterate together: whether they are channels, and why they stay where they are."""
 
     channels: bool = False
     refused: str = ""
@@ -112,7 +112,7 @@ class _Class:
 
 
 class _Dimensions:
-    """Classes of dimensions of tensors, by (tensor, dimension)."""
+    """Classes of the dimensions of tensors, by (tensor, dimension)."""
 
     def __init__(self):
         self._known: dict[tuple, _Class] = {}
@@ -124,7 +124,7 @@ class _Dimensions:
         return found
 
     def join(self, first: tuple, second: tuple) -> None:
-        """Make one class of the classes of two dimensions."""
+        """Merge the classes of two dimensions."""
         one, other = self[first], self[second]
         if one is not other:
             other.parent = one
@@ -166,7 +166,7 @@ def _look_at(node: Node, dimensions: _Dimensions) -> None:
 
 
 def _accesses(stage: Stage) -> Iterator[tuple]:
-    """(buffer, dimension, index) of all that a stage reads and writes."""
+    """Yield (buffer, dimension, index) of all loads and stores of a stage."""
     store = stage.body
     if isinstance(store, tirx.BufferStore):
         yield from ((store.buffer, dim, at) for dim, at in enumerate(store.indices))
@@ -175,7 +175,7 @@ def _accesses(stage: Stage) -> Iterator[tuple]:
 
 
 def _channels(stage: Stage, constants: set) -> set:
-    """Iterators over channels: those of the sum that weights and data share, and those that weights have alone."""
+    """Return the iterators over channels: reductions that weights and data share, and those that only weights have."""
     in_weights = {
         var for load in stage.loads if load.source in constants for at in load.indices for var in variables(at)
     }
@@ -189,20 +189,20 @@ def _channels(stage: Stage, constants: set) -> set:
 
 
 def _of_matrices(stage: Stage, constants: set) -> set:
-    """Iterators of the result that two tensors share which are multiplied and summed up: a product for each step."""
+    """Return the batch iterators of a product of two tensors: result iterators that both factors share."""
     used = [{var for at in load.indices for var in variables(at)} for load in _data(stage, constants)]
     summed = [each for each in used if any(var in stage.reduction and stage.extents[var] > 1 for var in each)]
     return set.intersection(*summed) & set(stage.spatial) if len(summed) > 1 else set()
 
 
 def _data(stage: Stage, constants: set) -> list:
-    """Loads of what is neither a weight nor the stage's own sum."""
+    """Return the loads of data: neither of weights nor of the stage's accumulator."""
     own = stage.outputs
     return [x for x in stage.loads if x.source not in constants and not any(x.source.same_as(each) for each in own)]
 
 
 def _has_windows(stage: Stage, constants: set) -> bool:
-    """Whether a stage sums up channels in windows that overlap."""
+    """Whether a stage sums channels over windows that overlap."""
     if not _channels(stage, constants):
         return False
     simplifier = Simplifier(stage.extents)
@@ -215,20 +215,20 @@ def _has_windows(stage: Stage, constants: set) -> bool:
 
 
 def _slides(stage: Stage, at) -> bool:
-    """Whether an index is a place in a window: it grows with the result, and within the sum."""
+    """Whether an index is a place in a window: it depends on result iterators and on reduction iterators."""
     simplifier, mine = Simplifier(stage.extents), variables(at)
     grows = [var for var in mine if var in stage.spatial and _step(at, var, simplifier)]
     return bool(grows) and any(var in stage.reduction for var in mine)
 
 
 def _sums_up_a_part(stage: Stage, mine: list, channels: set) -> bool:
-    """Whether an index runs, within the sum, through a block that the result chooses, beside other sums."""
+    """Whether the reduction runs through a block of channels that the result selects, beside other reductions."""
     inside = [var for var in mine if var in stage.reduction and var not in channels]
     others = [var for var in stage.reduction if stage.extents[var] > 1 and var not in inside]
     return bool(inside) and len(inside) < len(mine) and bool(others) and not channels
 
 
 def _step(at, var, simplifier: Simplifier) -> int | None:
-    """By how much an index grows with an iterator; None if that depends on others."""
+    """Return the step of an index along an iterator; None if it depends on other iterators."""
     more = simplifier.index(substitute(at, {var: var + tirx.const(1, var.ty.dtype)}) - at)
     return int(more) if isinstance(more, tirx.IntImm) else None

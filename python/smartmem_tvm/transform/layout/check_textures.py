@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CheckTextures: textures that OpenCL cannot hold are named before anything is lowered."""
+"""CheckTextures: refuse textures that OpenCL cannot hold, before kernels are lowered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...planner.texture_form import TEXEL
 
 _logger = logging.getLogger(__name__)
 CHANNELS = ("float32", "float16", "int32", "int16", "int8", "uint32", "uint16", "uint8")
-# Memory scope -> the least number of dimensions: those of the image that the scope tells apart, and the texel.
+# Memory scope -> the least number of dimensions: those that the scope maps to the image, and the texel.
 SCOPES = {"global.texture": 3, "global.texture-weight": 2, "global.texture-nhwc": 3}
 
 
@@ -26,14 +26,15 @@ SCOPES = {"global.texture": 3, "global.texture-weight": 2, "global.texture-nhwc"
 class CheckTextures:
     """Refuse textures that would end in an assertion of TVM, a driver's error, or wrong numbers.
 
-    A texture is a parameter of a kernel, its innermost dimension is one texel of four numbers, its element type is one
-    that images have (`CHANNELS`), and whoever writes it writes whole texels: of a single number TVM would print
-    ``write_imagef(B, xyz, x)``, which fills the texel with it. Nor is it reshaped: that would be the same image.
+    A texture must be a parameter of a kernel. Its innermost dimension is one texel of four numbers, its element type is
+    one that images have (`CHANNELS`), and kernels write whole texels: for a single number TVM would print
+    ``write_imagef(B, xyz, x)``, which fills the texel with it. A texture must not be reshaped: the result would be the
+    same image.
 
     Parameters
     ----------
     refuse : bool
-        Otherwise there is a warning for each kernel that breaks a rule: it is not ours to refuse what TVM made.
+        Raise an error. Otherwise give a warning for each kernel that breaks a rule, as TVM may have made it.
     """
 
     def __init__(self, refuse: bool = True):
@@ -45,7 +46,7 @@ class CheckTextures:
         Raises
         ------
         UserError
-            For the first texture that breaks a rule, if that is refused.
+            For the first texture that breaks a rule, if `refuse` is set.
         """
         for gvar, func in mod.functions.items():
             try:
@@ -69,7 +70,7 @@ def _check_function(name: str, func: relax.Function | tirx.PrimFunc) -> None:
 
 
 def _check_views(func: relax.Function) -> None:
-    """A reshaped texture would be the same image, read at the places of another one."""
+    """Refuse reshaped textures: they would be the same image, read at the places of another one."""
     calls: list = []
     relax.analysis.post_order_visit(func, lambda expr: calls.append(expr) if isinstance(expr, ir.Call) else None)
     for call in calls:
@@ -108,7 +109,7 @@ def _check_stores(kernel: str, func: tirx.PrimFunc) -> None:
 
 
 def _texels(loop: tirx.For) -> list[tirx.BufferStore]:
-    """Stores in a vectorized loop that write a texel at a time."""
+    """Return the stores in a vectorized loop that write a texel at a time."""
     if loop.kind != tirx.ForKind.VECTORIZED or int(loop.extent) != TEXEL:
         return []
     analyzer = sym.Analyzer()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EliminateLayout: no kernel of its own for a pure data movement."""
+"""EliminateLayout: pure data movements have no kernel; their readers read through an index map."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class EliminateLayout:
         c = matmul(x, w)        # sum_k x[k // 8, k % 8 * 32 + i // 4, i % 4] * w[k, j]
 
     The pair of quadrants decides (SmartMem Table 5): where the first operator of a pair is of a Fixed type, it is
-    eliminated into the second. Chains compose on the way, identities disappear, and an operator with several
-    readers is composed into each of them.
+    eliminated into the second. Chains compose, identities disappear, and an operator with several readers is composed
+    into each of them.
 
     A movement stays when it
 
     1. is a graph output (a copy the user asked for; fusion may still let its producer write it directly),
     2. is read by a binding without functional form (opaque PrimFunc, packed call, tuple),
     3. has a composed map so long that storing the tensor is cheaper,
-    4. reads so many tensors that its reader would have more of them than a kernel takes.
+    4. reads so many tensors that its reader would exceed a kernel's number of parameters.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -48,7 +48,7 @@ class EliminateLayout:
 
 
 def eliminate(graph: Graph) -> list[dict]:
-    """Rewrite `graph` in place; returns one decision for each data movement in it."""
+    """Rewrite `graph` in place; return one decision for each data movement in it."""
     moved: dict = {}  # variable -> (node, map as text) of the movements that consumers read through
     readers: dict = {}  # variable -> variables of the kernels that read through it
     for node in graph:
@@ -80,7 +80,7 @@ def _too_long(node: Node) -> bool:
 
 
 def forward_identities(graph: Graph) -> None:
-    """An identity map is no operator at all: the result of the function takes its source instead."""
+    """Remove identity maps: a result of the function takes the map's source instead."""
     for node in graph:
         source = _identity_source(node)
         if source is None or not graph.is_output(node.var):

@@ -24,7 +24,7 @@ class LowerRotations:
 
         x[i + 53 - select(i + 53 >= 56, 56, 0)]
 
-    Cheaper than a division.
+    A compare and a subtraction are cheaper than a division.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:

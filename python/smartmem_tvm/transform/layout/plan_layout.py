@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PlanLayout: the storage orders of all tensors of a graph are chosen together, by what kernels cost (FluidML 3)."""
+"""PlanLayout: choose the storage orders of all tensors of a graph together, by the kernels' costs (FluidML 3)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ...planner.storage_order import KEPT, MOVED
 _logger = logging.getLogger(__name__)
 
 Costs = Callable[[tirx.PrimFunc, tirx.PrimFunc], float | None]
-"""Seconds of a launch of an unscheduled kernel, beside those of the same kernel as its tensors are stored now; None if
-they are not known. ``layout_free_buffers`` says which parameters are constants, ``smartmem.decisions`` which loop order
-it has."""
+"""Seconds of a launch of an unscheduled kernel, or None if not known; the second argument is the same kernel with its
+tensors as they are stored now. Attribute ``layout_free_buffers`` says which parameters are constants,
+``smartmem.decisions`` which loop order the kernel has."""
 LoopOrders = Callable[[Kernel], Sequence[Mapping[str, int]]]
 """Loop orders that a kernel may be scheduled in, as decisions; the first is its rule's own (`schedule.loop_orders`)."""
 
@@ -47,19 +47,19 @@ class PlanLayout:
 
         y'[n, h, w, c] = conv(x);  z = layer_norm(y', axis=c);  u = conv(y')
 
-    Only the stores of the producer and the loads of the readers change: there is no kernel for the transition. What may
-    be chosen says `analysis.layout_forms.orders_of`; with each combination goes the fastest loop order of matmuls. What
-    was not measured is not chosen; and no plan is taken that is slower than the orders of now.
+    Only the stores of the producer and the loads of the readers change: there is no kernel for the transition.
+    `analysis.layout_forms.orders_of` gives the orders to choose from; each combination is taken with the fastest loop
+    order of its matmuls. Orders without a measurement are not chosen, nor is a plan slower than the present orders.
 
     Parameters
     ----------
     planner : str
         ``fluid``: dynamic programming along sequences (`planner.layout_sequences`); ``exact``: an integer program
-        (`planner.layout_exact`). Where that cannot do, ``fluid`` takes its place, and a warning says why.
+        (`planner.layout_exact`). Where that fails, ``fluid`` takes its place, and a warning says why.
     costs : callable, optional
         See `Costs`.
     loops : callable, optional
-        See `LoopOrders`; without, there is nothing to choose.
+        See `LoopOrders`; without it, each kernel keeps its rule's loop order.
     time_limit : float
         Seconds for the integer program.
     """
@@ -119,14 +119,14 @@ class CostedGraph:
     Attributes
     ----------
     orders : dict
-        Variable -> orders.
+        Variable -> its storage orders.
     forms : dict
         Node -> its kernel in other orders.
     problem : LayoutProblem
     loops : dict
         Node and combination -> the fastest loop order, where it is not the rule's own.
     known, open : int
-        Nodes of which something was measured; of which not everything was.
+        Numbers of nodes with any measurement, and of nodes whose measurements are incomplete.
     """
 
     orders: dict
@@ -138,7 +138,7 @@ class CostedGraph:
 
     @classmethod
     def of(cls, graph: Graph, costs: Costs, loops: LoopOrders) -> CostedGraph:
-        """Ask for all costs."""
+        """Return the graph with its layout problem, asking `costs` for every form."""
         orders = orders_of(graph)
         forms = {node: LayoutForms(node, orders) for node in graph if node.kernel is not None}
         found = cls(orders, forms, LayoutProblem(orders, ()))
@@ -148,7 +148,7 @@ class CostedGraph:
             measured = {at: time for at, (time, _) in seconds.items() if time is not None}
             found.known += bool(measured)
             found.open += len(measured) < len(seconds)
-            # Without the seconds of now there is nothing to compare with: the kernel's tensors stay.
+            # Without the time of the present orders there is nothing to compare with: the kernel's tensors stay.
             measured = measured if each.now in measured else {each.now: 0.0}
             found.loops |= {(node, at): loop for at, (_, loop) in seconds.items() if loop}
             kernels.append(KernelCost(node.var.name, node.var, each.tensors[1:], measured))
@@ -158,14 +158,14 @@ class CostedGraph:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A kernel whose seconds are asked for, in all its forms.
+    """A kernel to be measured, in all its forms.
 
     Attributes
     ----------
     base : PrimFunc
-        As its tensors are stored now.
+        The kernel with its tensors as they are stored now.
     forms : tuple of PrimFunc
-        All of them, `base` with other loop orders included.
+        All forms, `base` in other loop orders included.
     """
 
     base: tirx.PrimFunc
@@ -173,7 +173,7 @@ class Question:
 
 
 def layout_questions(mod: tvm.IRModule, loops: LoopOrders = _own_order) -> list[Question]:
-    """What `PlanLayout` asks of a module, each kernel once; nothing of what has one form only."""
+    """Return the kernels that `PlanLayout` needs times of, each once; kernels with one form are left out."""
     asked: dict = {}
 
     def note(func: tirx.PrimFunc, base: tirx.PrimFunc) -> None:
@@ -186,13 +186,13 @@ def layout_questions(mod: tvm.IRModule, loops: LoopOrders = _own_order) -> list[
 
 
 class _Asker:
-    """Asks each distinct question once."""
+    """Cache of costs, which asks for each distinct kernel once."""
 
     def __init__(self, costs: Costs, loops: LoopOrders):
         self.costs, self.loops, self.answers = costs, loops, {}
 
     def __call__(self, forms: LayoutForms) -> dict[tuple[Order, ...], tuple[float | None, dict]]:
-        """Combination -> seconds and loop order."""
+        """Return the seconds and loop order of each combination."""
         base = forms.func(forms.now)
         key = tvm_ffi.structural_hash(base)
         return {at: self._answer((key, at), base, forms) for at in forms.combinations}
@@ -205,7 +205,7 @@ class _Asker:
         return self.answers[key]
 
     def _in_loop_orders(self, forms: LayoutForms, combination: tuple[Order, ...]) -> Iterator[tuple]:
-        """A kernel with its tensors in some orders, in each loop order."""
+        """Yield a kernel with its tensors in the orders of `combination`, in each loop order."""
         func = forms.func(combination)
         for order in self.loops(forms.node.kernel):
             yield (func.with_attr(DECISIONS, dict(order)) if order else func), dict(order)
@@ -219,7 +219,7 @@ class _Asker:
 
 
 def _decisions(costed: CostedGraph, choice: dict) -> list[dict]:
-    """For each tensor that has a choice the order, and what all kernels take with the others."""
+    """Return, for each tensor with a choice, the chosen order, and the time of all kernels with the other orders."""
     log = []
     for node in costed.forms:
         orders = costed.orders[node.var]

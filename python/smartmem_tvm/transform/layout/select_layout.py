@@ -45,25 +45,26 @@ class SelectLayout:
     Only the producer's stores and the readers' loads change: there is no kernel for the transition. A tensor stays as
     it is if
 
-    1. it is an input or a result of the function, or made or read by something without loop structure, or in a texture,
+    1. it is an input or a result of the function, a call without loop structure writes or reads it, or it is in a
+       texture,
     2. Table 6 has no search for the pairs of its producer and its readers (`tables.layout_policy`), or no reader
        reduces along any of its dimensions,
-    3. the order that it has serves as many reads as the one that would be chosen,
-    4. its kernels would take as long in that order, or longer: their schedules follow the order of what they write,
-       away from what they read, which the paper's rule does not look at (`accepts`).
+    3. its present order serves as many reads as the order that would be chosen,
+    4. its kernels would take as long in that order, or longer (`accepts`): a schedule follows the order of the tensor
+       that it writes, which may be bad for its reads; the paper's rule does not consider that.
 
-    The decision of each tensor is on the module, with the reason.
+    The module carries the decision of each tensor, with its reason.
 
     Parameters
     ----------
     fast_axes : int
         The paper's k: 1 for buffers, 2 for textures.
     products : callable, optional
-        Says of a node whether its kernel is a product whose schedule gains by the order of its operands. If it is
-        given, a tensor stays as it is if a window reads it, or unless such a kernel reads it and its own kernel is
-        another, or its own kernel reads along the same dimension: where caches are large, other kernels do not gain by
-        the paper's rule. What such a kernel writes for no sum at all, as a branch that is added, is stored as the sum
-        of both is.
+        Node -> whether its kernel is a product whose schedule gains by the order of its operands. If given, the paper's
+        rule is limited, because other kernels do not gain by it where caches are large. A tensor stays as it is if the
+        window of another kernel slides over it, if its own kernel is a product and no product reduces along one of its
+        dimensions, or if its own kernel is no product and reads along another dimension. A product's result that no
+        reduction reads, such as a branch that is added, is stored in the order of the sum of both branches.
     accepts : callable, optional
         See `Accepts`; a `TextureTrial` of a device whose times are modelled.
     """
@@ -84,11 +85,11 @@ class SelectLayout:
 def select_layout(
     graph: Graph, fast_axes: int, products: Callable[[Node], bool] | None = None, accepts: Accepts | None = None
 ) -> list[dict]:
-    """Rewrite `graph` in place; returns one decision for each tensor that a kernel writes to a buffer."""
+    """Rewrite `graph` in place; return one decision for each tensor that a kernel writes to a buffer."""
     mine = [n for n in graph if n.kernel is not None and n.kernel.outputs[0].scope() == "global"]
-    asked = [_asked(graph, node, products) for node in mine]  # while nothing has moved: layers share kernels
+    asked = [_asked(graph, node, products) for node in mine]  # before any tensor moves: layers still share kernels
     log = [_select(graph, *each, fast_axes, products, accepts) for each in zip(mine, asked, strict=True)]
-    if products is not None:  # readers first: what follows their results may itself be followed
+    if products is not None:  # readers first: a tensor that follows its readers may itself be followed
         moved = {entry["tensor"] for entry in log if entry["action"] == MOVED}
         left = [node for node in reversed(mine) if node.var.name not in moved and products(node)]
         followed = {entry["tensor"]: entry for node in left if (entry := _follow(graph, node)) is not None}
@@ -97,7 +98,7 @@ def select_layout(
 
 
 def _follow(graph: Graph, node: Node) -> dict | None:
-    """Store what a product writes for nobody's sums as its readers store their results; None if they do not agree."""
+    """Store a product's result that no reduction reads in the order of its readers' results; None if these disagree."""
     if why_fixed(graph, node.var) is not None:
         return None
     shape, wanted = shape_of(node.kernel.outputs[0]), set()
@@ -117,7 +118,7 @@ def _follow(graph: Graph, node: Node) -> dict | None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the readers of a tensor want of it, and what Table 6 says of them; nothing if it is `unfit` to be moved."""
+    """Orders that the readers of a tensor want, and Table 6's policy; empty if the tensor is `unfit` to move."""
 
     wanted: list[Demand]
     unfit: str | None
@@ -127,7 +128,7 @@ class _Asked:
 def _asked(graph: Graph, node: Node, products: Callable[[Node], bool] | None) -> _Asked:
     unfit = why_fixed(graph, node.var) or (_unfit(graph, node, products) if products is not None else None)
     wanted = tensor_demands(graph, node) if unfit is None else []
-    if products is not None:  # a matrix is read in one direction, however its window slides
+    if products is not None:  # a product reads a matrix along one dimension, even if its window slides along others
         wanted = [replace(each, dims=each.dims - each.slid or each.dims) for each in wanted]
     return _Asked(wanted, unfit, _table_6(graph, node, wanted) if unfit is None else "")
 
@@ -158,7 +159,7 @@ def _select(
 
 
 def _slower(graph: Graph, node: Node, chosen: StorageOrder, accepts: Accepts) -> str | None:
-    """Why kernels should have the order that they have: times of all of them, or one that cannot be scheduled."""
+    """Return why kernels should keep the present order: their times, or a kernel that cannot be scheduled."""
     kernels = in_order(graph, node, chosen.order)
     before = {each.var.name: accepts(emit(each.kernel)) for each in kernels}
     after = {each.var.name: accepts(emit(kernel)) for each, kernel in kernels.items()}
@@ -170,7 +171,7 @@ def _slower(graph: Graph, node: Node, chosen: StorageOrder, accepts: Accepts) ->
 
 
 def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | None:
-    """Why the order of a tensor stays."""
+    """Return why the order of a tensor stays; None if it may change."""
     readers = graph.readers(node.var)
     if products(node) and not any(products(reader) and reader_demands(reader, node.var) for reader in readers):
         return "no product by matrix instructions reduces along one of its dimensions"
@@ -180,7 +181,7 @@ def _unfit(graph: Graph, node: Node, products: Callable[[Node], bool]) -> str | 
 
 
 def _walks_along(node: Node, dim: int) -> bool:
-    """Whether a kernel that walks along a dimension of its result reads neighbours, of the largest tensor it reads."""
+    """Whether steps along a dimension of a kernel's result read contiguously from the kernel's largest operand."""
     store = node.kernel.last.body
     at = store.indices[dim] if isinstance(store, tirx.BufferStore) else None
     if not isinstance(at, ir.Var) or at not in node.kernel.last.extents:
@@ -199,7 +200,7 @@ def _why(order: StorageOrder) -> str | None:
 
 
 def _table_6(graph: Graph, node: Node, wanted: list[Demand]) -> str:
-    """What the paper's table says of the edges to the readers, and what came of it."""
+    """Say, for the log, the policy that the paper's table has for the edges to the readers, and its outcome."""
     cells = {search(node, reader).value for reader in graph.readers(node.var)}
     found = "it serves all readers" if wanted else "no reader reduces along one of its dimensions"
     return f"{found} (Table 6: {', '.join(sorted(cells))})"

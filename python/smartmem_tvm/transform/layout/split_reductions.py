@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SplitReductions: a reduction that walks through a view in pieces becomes one loop per piece."""
+"""SplitReductions: a reduction over a reshaped view becomes one loop per dimension of the view's source."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class SplitReductions:
 
         for k0, k1 in grid(12, 64): acc += x[k0, t, k1] * w[k0 * 64 + k1, j]
 
-    The inner loop walks along memory again, and no division is left in it. An iterator is split where the divisors it
-    is used with form a chain, each dividing the next and the extent; otherwise it stays. So do the iterators of a chain
-    of rows (`analysis.row_chain`), along which one stage hands a row to the next.
+    The inner loop is contiguous again, and no division is left in it. An iterator is split where its divisors form a
+    chain, each dividing the next and the extent; otherwise it stays. The iterators of a chain of rows
+    (`analysis.row_chain`), along which one stage hands a row to the next, stay as well.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -35,7 +35,7 @@ class SplitReductions:
 
 
 def _is_chain(kernel: Kernel) -> bool:
-    """Whether stages hand rows to each other: an axis that they share stays whole, or they would share it no more."""
+    """Whether stages hand rows to each other: an axis that they share must stay whole to remain shared."""
     if sum(bool(stage.reduction) for stage in kernel.stages) < 2:
         return False
     try:
@@ -61,7 +61,7 @@ def _split(stage: Stage) -> Stage:
 
 
 def _digits(it, divisors: list[int]) -> tuple[list, object]:
-    """Iterators for the digits of `it` in the mixed radix of `divisors`, and `it` as a sum of them."""
+    """Return iterators for the digits of `it` in the mixed radix of `divisors`, and `it` as a sum of them."""
     if not divisors:
         return [it], it.var
     bounds = [*divisors, int(it.dom.extent)]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators as loops that rules can schedule."""
+"""Passes that write operators as loops which schedule rules can handle."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LowerArgmax: the place of an extreme as two plain reductions, which rules can schedule."""
+"""LowerArgmax: argmax and argmin as two plain reductions, which schedule rules can handle."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class LowerArgmax:
         p[r] = min over j: j if x[r, j] >= m[r] else n
         y[r] = p[r] if p[r] < n else 0                             # all are minus infinity, or NaN
 
-    For GPUs, where a reduction to a pair is for the catch-all rules only. Elements that all are the least number of
-    their type have a place too, where TVM 0.27 answers -1. Refused are symbolic shapes and booleans.
+    For GPUs, where only the catch-all rules take a reduction to a pair. If all elements are the least number of their
+    type, the result is the first place; TVM 0.27 gives -1. Refused are symbolic shapes and booleans.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -62,7 +62,7 @@ class _Lowering(PyExprMutator):
 
 
 def _first(axis: int, reaches: Callable, dtype: str, x: te.Tensor, extreme: te.Tensor) -> te.Tensor:
-    """Where along `axis`, which `extreme` has with size 1, an element first reaches it; 0 if none does."""
+    """Return the first place along `axis` that reaches `extreme` (of size 1 there); 0 if none does."""
     length = x.shape[axis]
     j = te.reduce_axis((0, length), "j")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LowerConcats: concatenations of many tensors."""
+"""LowerConcats: concatenations of many tensors become concatenations of few."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...ir.graph import MOST_INPUTS
 from ...ir.rewrite_calls import rewrite_calls
 
 _CONCAT, _STACK = ir.Op.get("relax.concat"), ir.Op.get("relax.stack")
-_TOGETHER = 32  # tensors of one concatenation, where there are more than a kernel takes
+_TOGETHER = 32  # tensors of one concatenation, where the list is longer than a kernel's parameters may be
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.LowerConcats")
@@ -26,9 +26,9 @@ class LowerConcats:
 
         y = concat([concat([x0, ..., x31]), concat([x32, ..., x63]), ...])
 
-    The kernel of a concatenation is a chain of choices as long as its list, and has a parameter for each of them, of
-    which devices take only so many (`ir.graph.MOST_INPUTS`). Tensors are stacked alike. Refused are lists that are no
-    longer than that.
+    The kernel of a concatenation is a chain of conditions as long as its list, with one parameter for each tensor, and
+    devices limit the number of parameters (`ir.graph.MOST_INPUTS`). ``stack`` is treated alike. Lists within the limit
+    stay as they are.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:

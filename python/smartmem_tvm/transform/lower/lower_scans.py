@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LowerScans: running sums and products as sums and products, in loops that rules can schedule."""
+"""LowerScans: cumsum and cumprod as plain reductions, which schedule rules can handle."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.rewrite_calls import is_static, rewrite_calls
 
-_BLOCK = 256  # elements, each of which adds up all before it by itself
+_BLOCK = 256  # elements of a block; each element sums up all elements before it in its block
 
 
 @dataclass(frozen=True)
 class _Combiner:
-    """How elements are put together: as a reduction of loops, of Relax, as an operator, and what changes nothing."""
+    """An operation of a scan: its reduction in loops and in Relax, its binary operator, and its neutral element."""
 
     reduce: Callable
     over_axis: Callable
@@ -49,9 +49,9 @@ class LowerScans:
         b = reshape(pad(x), (r, n / 256, 256))                       # longer ones
         y = scan(b) + expand_dims(exclusive_scan(sum(b, -1)), -1)    # and so on with the sums
 
-    For GPUs. TVM 0.27 takes two launches for each power of two in `n`; and, for sums along the last axis, a kernel in
-    which 32 threads read what their neighbours have just written, with no barrier in between: wrong on every device
-    whose threads do not all walk in step (PoCL: the largest error is several times the largest sum).
+    For GPUs. TVM 0.27 takes two launches for each power of two in `n`. For sums along the last axis it has a kernel in
+    which 32 threads read values that their neighbours have just written, without a barrier in between: wrong on every
+    device whose threads do not run in lockstep (on PoCL the largest error is several times the largest sum).
     Refused are symbolic shapes.
     """
 
@@ -81,7 +81,7 @@ class _Lowering(PyExprMutator):
         return self._emit(relax.op.permute_dims(summed, order))
 
     def _scan(self, combiner: _Combiner, x: relax.Expr, exclusive: bool) -> relax.Expr:
-        """Along the last axis."""
+        """Scan along the last axis."""
         *rows, length = (int(d) for d in x.ty.shape)
         if length <= _BLOCK:
             return self.builder_.emit_te(partial(_running, combiner, exclusive), x, primfunc_name_hint="running")

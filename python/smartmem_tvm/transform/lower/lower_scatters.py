@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LowerScatters: what is written to a known part of a tensor, as a choice between two tensors."""
+"""LowerScatters: a scatter to a known box of a tensor becomes a choice between two tensors."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class LowerScatters:
 
         y[i, j] = u[i, j - 1] if j >= 1 else x[i, j]
 
-    TVM's loop writes one element after the other on one core, at places that no schedule knows; a third of MViTv2's
-    time. Refused are indices that are no constant or no box (a range with a step in each dimension, in order), updates
-    that are added or multiplied, and symbolic shapes.
+    TVM's loop writes one element after the other on one core, at places unknown to schedules: a third of MViTv2's time.
+    Refused are indices that are no constant or no box (a range with a step in each dimension, in order), updates that
+    are added or multiplied, and symbolic shapes.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -55,7 +55,7 @@ class _Lowering(PyExprMutator):
 
 
 def _box(indices: np.ndarray, shape: list[int]) -> list[range] | None:
-    """The range of each indexed dimension, if the rows of `indices` are all places of a box in order."""
+    """Return the range of each indexed dimension if the rows of `indices` are all places of a box in order."""
     rows = indices.reshape(-1, indices.shape[-1]).astype("int64")
     if not rows.size:
         return None
@@ -72,7 +72,7 @@ def _box(indices: np.ndarray, shape: list[int]) -> list[range] | None:
 
 
 def _chosen(box: list[range], data: te.Tensor, updates: te.Tensor) -> te.Tensor:
-    """`updates` within the box, `data` around it; the dimensions of `updates` that walk through it are any."""
+    """Return `updates` within the box and `data` around it; `updates` may index the box with any dimensions."""
     inner = [int(dim) for dim in data.shape[len(box) :]]
     outer, sizes = [int(dim) for dim in updates.shape[: len(updates.shape) - len(inner)]], [*map(len, box)]
 
@@ -90,7 +90,7 @@ def _chosen(box: list[range], data: te.Tensor, updates: te.Tensor) -> te.Tensor:
 
 
 def _within(i, place: range, size: int) -> list:
-    """Conditions under which an index of a dimension of `size` is in a range."""
+    """Return the conditions under which an index of a dimension of `size` is in a range."""
     conditions = []
     if place.start > 0:
         conditions.append(i >= place.start)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LowerSingleTerms: a reduction over one element without a reduction."""
+"""LowerSingleTerms: a reduction over one element becomes an element-wise block."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class LowerSingleTerms:
         for i, k in T.grid(8, 1):
             y[i] = 0.0 + a[i, k] * b[k]
 
-    TVM's schedule rules drop the loop of one step and take the block for an element-wise one that has a start. What
-    follows it is then computed with the start as well: ``min(y, z)`` becomes ``min(min(0, z) + a * b, z)``.
+    TVM's schedule rules drop the loop of one step and treat the block as an element-wise one with an ``init``. They
+    then compute its consumer from the ``init`` value as well: ``min(y, z)`` becomes ``min(min(0, z) + a * b, z)``.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:

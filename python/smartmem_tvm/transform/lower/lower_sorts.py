@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LowerSorts: the largest elements, sorted elements and their places by counting, in loops that rules can schedule."""
+"""LowerSorts: topk, sort and argsort by counting, as reductions that schedule rules can handle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...ir.rewrite_calls import is_static, rewrite_calls
 
 _TOPK, _SORT, _ARGSORT = (ir.Op.get(f"relax.{name}") for name in ("topk", "sort", "argsort"))
-_MOST_COMPARED = 1 << 28  # beyond, sorting proper is less work
+_MOST_COMPARED = 1 << 28  # comparisons; beyond them, sorting by merging is less work
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.LowerSorts")
@@ -30,7 +30,7 @@ class LowerSorts:
         index[r, p]  = sum over i: i if place[r, i] == p else 0
 
     Equal elements keep their order. NaN is larger than any number. For GPUs, where TVM 0.27 sorts by merging, launch
-    after launch; the rows that a network chooses from are short, and a comparison costs nothing there.
+    after launch; the rows that networks sort are short, and comparisons cost little beside the launches.
     Refused are symbolic shapes, booleans, and more than 2^28 comparisons.
     """
 
@@ -60,7 +60,7 @@ class _Lowering(PyExprMutator):
         return results[0] if len(results) == 1 else relax.Tuple(results)
 
     def _turned(self, x: relax.Expr, axis: int) -> relax.Expr:
-        """`x` with this axis and the last one exchanged."""
+        """Return `x` with this axis and the last one exchanged."""
         order = list(range(x.ty.ndim))
         order[axis], order[-1] = order[-1], order[axis]
         return x if axis == x.ty.ndim - 1 else self.builder_.emit(relax.op.permute_dims(x, order))
@@ -73,7 +73,7 @@ def _is_known(ty: relax.TensorType, axis: int) -> bool:
 
 
 def _wanted(call: relax.Call) -> list[str | None]:
-    """For each result the type of the indices that it holds, None for values."""
+    """Return, for each result, the type of the indices that it holds, or None for values."""
     if call.op == _TOPK:
         indices = str(call.attrs.dtype)
         return {"both": [None, indices], "values": [None], "indices": [indices]}[str(call.attrs.ret_type)]
@@ -81,7 +81,7 @@ def _wanted(call: relax.Call) -> list[str | None]:
 
 
 def _places(x: te.Tensor, largest_first: bool) -> te.Tensor:
-    """For each element of a row how many come before it."""
+    """Return, for each element of a row, the number of elements that come before it."""
     j = te.reduce_axis((0, x.shape[-1]), "j")
 
     def place(*at):
@@ -94,7 +94,7 @@ def _places(x: te.Tensor, largest_first: bool) -> te.Tensor:
     return te.compute(x.shape, place, "place")
 
 
-# Negations are of no use here: TVM takes the opposite of a > b to be a <= b, NaN or not.
+# Negations are unsafe here: TVM simplifies not (a > b) to a <= b, which is wrong of NaN.
 def _exceeds(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
     if "float" not in str(a.ty.dtype):
         return a > b
@@ -108,7 +108,7 @@ def _equals(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
 
 
 def _at_places(place: te.Tensor, x: te.Tensor, count: int, index_type: str | None) -> te.Tensor:
-    """The first `count` elements of each row in their order, or their indices."""
+    """Return the first `count` elements of each row in sorted order, or their indices."""
     i = te.reduce_axis((0, x.shape[-1]), "i")
 
     def found(*at):

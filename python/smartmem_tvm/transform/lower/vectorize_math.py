@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VectorizeMath: exp, erf, tanh, sigmoid and isnan as arithmetic that is vectorised."""
+"""VectorizeMath: exp, erf, tanh, sigmoid and isnan as arithmetic that LLVM vectorizes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LOG2_E, _LN_2 = 1.44269504088896341, 0.6931471805599453
 
 
 def _exp(x):
-    """As topi's, but right up to the largest float32.
+    """Return exp as topi computes it, but correct up to the largest float32.
 
-    2^128 is no float32 and exp(88.5) is one: the result is twice the formula times 2^(n - 1).
+    2^128 is no float32 but exp(88.5) is one, so the result is computed as twice the formula times 2^(n - 1).
     """
 
     def of(number):
-        # of two, the second one if there is NaN: it stays through all that follows
+        # min and max return their second operand if one is NaN, so a NaN survives the clamp
         inside = tirx.max(_float(-87.33), tirx.min(_float(89.0), number))
         n = tirx.floor(inside * _float(_LOG2_E) + _float(0.5))
         r = inside + n * _float(-_LN_2)
@@ -55,7 +55,7 @@ def _sigmoid(x):
 
 
 def _isnan(x):
-    """A comparison of bits, as TVM compares no number with itself; its own `isnan` it takes lane by lane."""
+    """Compare bits: TVM simplifies ``x != x`` away, and calls its own `isnan` lane by lane."""
     largest, sign = tirx.const(0x7F800000, "int32"), tirx.const(0x7FFFFFFF, "int32")
     return te.compute(x.shape, lambda i: (tirx.reinterpret("int32", x[i]) & sign) > largest)
 
@@ -64,8 +64,9 @@ def _half(x):
     return te.compute(x.shape, lambda i: x[i] * _float(0.5))
 
 
-# Nodes of a call that is replaced where nothing can be bound to a variable. A formula reads its operand a dozen times,
-# and code would grow seventeenfold with each of nested functions: the third waits until its kernel is scheduled.
+# Nodes of the largest call that is replaced where its operand cannot be bound to a variable. A formula reads its
+# operand a dozen times, so code would grow seventeenfold with each nested function; the third waits until its kernel
+# is scheduled.
 _LARGEST = 2**9
 
 # Absolute error against float64 over [-20, 20], measured by the test: exp 2e-7 relative, the others under 5e-7.
@@ -94,8 +95,9 @@ class VectorizeMath:
     of Swin-T). The formulas are Cephes', mostly as topi has them. Only calls of float32 are replaced; other targets
     have the functions in hardware.
 
-    In kernels that are scheduled, what a formula reads several times is bound to a variable before the store. Before
-    that, rules would not know kernels with such statements, and of nested functions the outer ones may stay calls.
+    In scheduled kernels, an operand that a formula reads several times is bound to a variable before the store. In
+    unscheduled kernels there are no such variables, as schedule rules would not recognise them; there the outer ones
+    of nested functions may stay calls.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -117,10 +119,10 @@ def _has_formula(call: ir.Call) -> bool:
 
 
 def _stored(store: tirx.BufferStore, apart: bool) -> tirx.Stmt:
-    """A store after the variables that formulas read several times: code does not grow where functions are nested.
+    """Return a store behind the variables that formulas read several times, which keeps nested functions small.
 
-    Without variables where TVM takes the store out of its loop (`apart`), and where a condition decides what is
-    computed.
+    There are no variables where TVM takes the store out of its loop (`apart`), nor where a condition decides whether
+    a value is computed.
     """
     lines: list[tirx.Bind] = []
 
@@ -155,7 +157,7 @@ def _approximate(call, bind: Callable | None = None):
 
 @dataclass(frozen=True)
 class _Formula:
-    """A function of `operand`: what is read several times, by variables, and the result."""
+    """A function of `operand`: the variables that are read several times, and the result."""
 
     operand: tirx.Var
     lines: tuple[tuple[tirx.Var, ir.Expr], ...]

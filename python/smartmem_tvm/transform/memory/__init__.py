@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tensors and weights lie, and when (FluidML 4, FlexNN 3)."""
+"""Passes that plan where tensors and weights lie, and when (FluidML 4, FlexNN 3)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA graphs, and what takes their place on OpenCL: runs of kernels that are recorded once and launched as a whole."""
+"""CUDA graphs, and their counterpart on OpenCL: runs of kernels that are recorded once and launched as a whole."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REPLAYED = {
 }
 """TVM's functions -> those of this package's runtime for OpenCL."""
 RECORDERS = (RECORD, _REPLAYED[RECORD])
-"""What runs a stretch of kernels that is recorded, on any target."""
+"""The functions that run a recorded run of kernels, on any target."""
 
 
 @module_pass(opt_level=0, name="CaptureGraphs")
@@ -40,38 +40,38 @@ class CaptureGraphs:
 
         first(x, a); run_or_capture(main_cuda_graph_capture, (a, w, b)); last(a, y)
 
-    The memory that a graph works in is allocated with its first run and kept: its kernels have the addresses in them.
+    The memory of a graph is allocated with its first run and kept, because the recorded kernels hold its addresses.
 
     Refuses (leaves the module as it is) if a kernel still allocates device memory of its own (see `LiftWorkspaces`):
-    TVM takes that from a pool whose pages may move, and the graph would go on using the old one. The same goes for what
-    functions of a library do.
+    TVM takes that from a pool whose pages may move, and the graph would go on using the old address. The same is true
+    of memory that library functions allocate.
 
     Notes
     -----
-    To be run after ``StaticPlanBlockMemory`` and before memory is lowered any further. Parameters of a function beyond
-    its attribute ``num_input`` are taken for weights, of which every call passes the same.
+    Run the pass after ``StaticPlanBlockMemory`` and before memory is lowered any further. Parameters of a function
+    beyond its attribute ``num_input`` are taken for weights, and every call has to pass the same ones.
 
-    For OpenCL on this machine the runtime of this package has functions of the same kind (``native/replay.cc``): the
-    virtual machine runs the kernels twice, and from then on they are launched without it.
+    For OpenCL on this machine the runtime of this package has the same functions (``native/replay.cc``): the virtual
+    machine runs the kernels twice, and from then on they are launched without it.
 
     Parameters
     ----------
     target : tvm.target.Target, optional
-        What is compiled for, CUDA by default.
+        The target, CUDA by default.
     """
 
     def __init__(self, target: tvm.target.Target | None = None):
         self.replayed = target is not None and is_opencl(target)
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
-        """Run the pass, which is one of TVM's and asks for a permission of its own."""
+        """Run TVM's pass, which has to be enabled in the pass context."""
         functions = mod.functions.values()
         if any(_allocates(func) if isinstance(func, tirx.PrimFunc) else _calls_library(func) for func in functions):
             return mod
         with tvm.transform.PassContext(config={"relax.backend.use_cuda_graph": True}):
             if not self.replayed:
                 return relax.transform.RewriteCUDAGraph()(mod)
-            # TVM's pass knows of its own operator that it moves a tensor which stays, and of one device.
+            # TVM's pass recognises its own operator alone as a view of a tensor that stays, and a single device.
             numbers = _numbers_of_scopes(mod)
             plain = _mapped(_mapped(mod, ir.Call, _as_operator), ir.Call, _on_device(dict.fromkeys(numbers, 0)))
             captured = _mapped(relax.transform.RewriteCUDAGraph()(plain), ir.Call, _on_device(numbers))
@@ -79,7 +79,7 @@ class CaptureGraphs:
 
 
 def _mapped(mod: IRModule, kind: type, change: Callable) -> IRModule:
-    """With `change` of all nodes of a kind in the place of them, in functions of the graph."""
+    """Replace each node of `kind` by its `change`, in the Relax functions of a module."""
     new = mod.clone()
     for gvar, func in mod.functions_items():
         if isinstance(func, relax.Function):
@@ -102,14 +102,14 @@ def _is_storage(call: ir.Call) -> bool:
 
 
 def _numbers_of_scopes(mod: IRModule) -> dict[str, int]:
-    """Memory scope of storages -> the number by which TVM's machine knows it, as it knows devices; 0 is of buffers."""
+    """Return, for each memory scope of storages, a device number for TVM's virtual machine; 0 means buffers."""
     functions = [func.body for func in mod.functions.values() if isinstance(func, relax.Function)]
     storages = [call for body in functions for call in collect(body, ir.Call) if _is_storage(call)]
     return {call.args[2].value: int(call.args[1]) for call in storages}
 
 
 def _on_device(numbers: dict[str, int]) -> Callable[[ir.Call], ir.Call]:
-    """Storages with the number of their scope."""
+    """Return a function that gives storages the number of their scope."""
 
     def numbered(call: ir.Call) -> ir.Call:
         if not _is_storage(call) or numbers[call.args[2].value] == int(call.args[1]):
@@ -127,7 +127,7 @@ def _as_part(call: ir.Call) -> ir.Call:
 
 
 def _allocates(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel allocates global memory, at its root or anywhere in code that no rule has scheduled."""
+    """Whether a kernel allocates global memory, at its root or anywhere in unscheduled code."""
     alone = [allocation.buffer for allocation in collect(func.body, tirx.AllocBuffer)]
     in_blocks = [buffer for block in collect(func.body, s_tir.SBlock) for buffer in block.alloc_buffers]
     return any(buffer.scope() == "global" for buffer in (*alone, *in_blocks))
@@ -139,12 +139,12 @@ def _calls_library(func: relax.Function) -> bool:
 
 
 def kernels_per_graph(mod: IRModule) -> list[int]:
-    """The number of kernels in each CUDA graph, function by function, in the order of their launches.
+    """Return the number of kernels in each CUDA graph, function by function, in the order of their launches.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        After `CaptureGraphs`, memory not lowered any further.
+        The module after `CaptureGraphs`, memory not lowered any further.
     """
     launches = filter(None, (launch_of(call) for name in public_functions(mod) for call in _calls(mod[name])))
     return [sum(is_launch(mod, call) for call in _calls(mod[each.graph])) for each in launches]
@@ -156,14 +156,14 @@ def _calls(func: relax.Function) -> list[ir.Call]:
 
 
 class Launch(NamedTuple):
-    """A call that launches a CUDA graph: the function that was recorded, and what it is given."""
+    """A call that launches a CUDA graph: the recorded function and its arguments."""
 
     graph: ir.GlobalVar
     tensors: Sequence[ir.Expr]
 
 
 def launch_of(value: ir.Expr, names: Collection[str] = (RECORD,)) -> Launch | None:
-    """The launch of a graph that a value is, None if it is something else."""
+    """Return the graph launch that a value is; None for any other value."""
     if not isinstance(value, ir.Call) or not value.args or getattr(value.args[0], "global_symbol", None) not in names:
         return None
     graph, tensors = value.args[1].fields[:2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GatherRows: what looks rows up in a large table gets these rows, and not the table."""
+"""GatherRows: a kernel that looks rows up in a large table reads these rows in place of the table."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ class GatherRows:
 
 @dataclass(frozen=True, eq=False)
 class _Lookup:
-    """How a kernel finds rows of a table.
+    """A kernel's lookup of rows in a table.
 
     Attributes
     ----------
     table : ir.Constant
     vars_ : list
-        Iterators of their own, in whose order the rows lie.
+        New iterators over the rows, in the order in which the rows are gathered.
     extents : tuple of int
-        Of these.
+        Extents of `vars_`.
     number : Expr
-        Of a row, over these.
+        Index of a row in the table, over `vars_`.
     data : dict
-        Buffers that it reads -> what they are bound to.
+        Buffers that `number` reads -> the arguments that they are bound to.
     """
 
     table: ir.Constant
@@ -83,7 +83,7 @@ class _Lookup:
 
     @classmethod
     def of(cls, node: Node, buffer, table: ir.Constant) -> _Lookup | None:
-        """None if the kernel does not read whole rows, all in one way."""
+        """Return the lookup of a kernel; None unless it reads whole rows, all by one index."""
         if len(buffer.shape) < 2:
             return None
         first: _Lookup | None = None
@@ -112,7 +112,7 @@ class _Lookup:
         return cls(table, new, tuple(stage.extents[var] for var in vars_), number, data)
 
     def same(self, other: _Lookup) -> bool:
-        """Whether these are the same rows in the same order."""
+        """Whether two lookups give the same rows in the same order."""
         if not (self.table.same_as(other.table) or self.table.value.same_as(other.table.value)):
             return False
         if self.extents != other.extents or list(self.data.values()) != list(other.data.values()):
@@ -126,7 +126,7 @@ class _Lookup:
         return tvm_ffi.structural_equal(self.number, tvm_ffi.structural_map(number, (ir.TensorLoad, load)))
 
     def insert(self, graph: Graph, before: Node) -> relax.Var:
-        """Nodes that compute the numbers of the rows, and read them; what holds the rows."""
+        """Insert nodes that compute the indices of the rows and read the rows; return the variable of the rows."""
         numbers = tirx.decl_buffer(list(self.extents), "int64", "numbers")
         iters = tuple(
             tirx.IterVar(ir.Range(0, tirx.const(extent, var.ty.dtype)), var, SPATIAL)

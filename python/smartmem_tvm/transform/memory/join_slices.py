@@ -28,7 +28,7 @@ class JoinSlices:
 
         y = R.builtin.alloc_tensor((4, 32)); first_0(x, y); second_16(x, y)
 
-    To be run after kernels are scheduled, each as if its slice were all, and after ``CallTIRRewrite``.
+    Run the pass after kernels are scheduled, each as if its slice were a whole tensor, and after ``CallTIRRewrite``.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -42,9 +42,9 @@ class JoinSlices:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a slice belongs."""
+    """The place of a slice in its tensor."""
 
-    whole: relax.VarBinding  # of its allocation
+    whole: relax.VarBinding  # the allocation of the whole tensor
     dim: int
     begin: int
 
@@ -56,7 +56,7 @@ class _Joiner:
     moved: dict[tuple, ir.GlobalVar] = field(default_factory=dict)
 
     def join(self, gvar: ir.GlobalVar, func: relax.Function) -> None:
-        """One function, in place."""
+        """Join the slices of one function, in place."""
         places = _places(func)
         if not places:
             return
@@ -68,7 +68,7 @@ class _Joiner:
         made: list[relax.Binding] = []
         wholes = {place.whole.var for place in places.values()}
         allocated: set = set()
-        names = Aliases()  # of slices
+        names = Aliases()  # of the variables of slices
         for binding in block.bindings:
             value = getattr(binding, "value", None)
             if binding.var in places and isinstance(value, ir.Call):
@@ -99,19 +99,19 @@ class _Joiner:
         return call if callee is call.op else relax.Call(callee, args, call.attrs, call.ty_args)
 
     def _at(self, gvar: ir.GlobalVar, number: int, place: _Place) -> ir.GlobalVar:
-        """The kernel with one of its parameters a slice of a tensor."""
+        """Return the kernel with one of its parameters a slice of a tensor."""
         shape = tuple(int(dim) for dim in place.whole.value.args[0])
         key = gvar, number, place.dim, place.begin, shape
         if key not in self.moved:
             func = moved(self.mod[gvar], number, place.dim, place.begin, shape)
-            # The name of the kernel that it replaces is not its own any more.
+            # The symbol belongs to the kernel that this one replaces, so it is dropped.
             func = func.without_attr("global_symbol") if "global_symbol" in (func.attrs or {}) else func
             self.moved[key] = self.builder.add_func(func, f"{gvar.name_hint}_at_{place.begin}")
         return self.moved[key]
 
 
 def moved(func: tirx.PrimFunc, number: int, dim: int, begin: int, shape: tuple[int, ...]) -> tirx.PrimFunc:
-    """A kernel whose parameter is a slice of a tensor of `shape`, from `begin` on along a dimension."""
+    """Return a kernel whose parameter is a slice of a tensor of `shape`, from `begin` on along dimension `dim`."""
     old = func.params[number]
     new = tirx.decl_buffer(list(shape), old.dtype, old.name)
 
@@ -139,7 +139,7 @@ def moved(func: tirx.PrimFunc, number: int, dim: int, begin: int, shape: tuple[i
 
 
 def _places(func: relax.Function) -> dict[relax.Var, _Place]:
-    """Allocations of slices, and where these belong."""
+    """Return the allocations of slices and their places."""
     aliases, places = Aliases(), {}
     for binding in (b for block in func.body.blocks for b in block.bindings):
         value = getattr(binding, "value", None)

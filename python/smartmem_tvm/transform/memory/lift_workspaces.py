@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory that kernels use for themselves, handed to them by the graph."""
+"""LiftWorkspaces: the graph, not the kernel, allocates the device memory of a kernel's workspace."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ class LiftWorkspaces:
         both = call_tir(sums, (x,), out=(T(8), T(8, 64)))   sums(x, y, part): ...
         y = both[0]
 
-    TVM's memory planner then shares it with the tensors of the graph, and it stays in one place, as a CUDA graph needs.
+    TVM's memory planner then shares the workspace's memory with the tensors of the graph, and its address stays the
+    same, as a CUDA graph needs.
 
-    Refuses (leaves as they are) functions that others than this module's ``call_tir`` can call, and those whose buffers
-    have no constant shape.
+    Refuses (leaves as they are) functions with callers other than this module's ``call_tir``, and functions whose
+    buffers have no constant shape.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -41,7 +42,7 @@ class LiftWorkspaces:
         lifted = {gvar: buffers for gvar, buffers in own.items() if buffers and all(map(_is_static, buffers))}
         if not lifted:
             return mod
-        # A variable keeps the type of its function: these get new ones, under the names that the old ones leave.
+        # A GlobalVar keeps the type of its function: lifted functions get new ones, with the names of the old ones.
         others = {g: f for g, f in mod.functions_items() if g not in lifted}
         calls = _Calls(tvm.IRModule(others, attrs=mod.attrs, global_infos=mod.global_infos))
         for gvar, own in lifted.items():
@@ -54,7 +55,7 @@ class LiftWorkspaces:
 
 
 def workspaces(func: tirx.PrimFunc) -> list[tirx.Buffer]:
-    """What a kernel allocates in global memory outside of its loops: between the device kernels that it consists of."""
+    """Return the buffers that a PrimFunc allocates in global memory outside of loops, between its device kernels."""
     blocks = collect_outside(func.body, s_tir.SBlock, tirx.For)
     return [buffer for block in blocks for buffer in block.alloc_buffers if buffer.scope() == "global"]
 
@@ -64,7 +65,7 @@ def _is_static(buffer: tirx.Buffer) -> bool:
 
 
 def with_parameters(func: tirx.PrimFunc, own: Sequence[tirx.Buffer]) -> tirx.PrimFunc:
-    """A kernel with its own buffers (`workspaces`) as its last parameters."""
+    """Return a kernel with its own buffers (`workspaces`) as its last parameters."""
 
     def without(block: s_tir.SBlock) -> s_tir.SBlock:
         kept = [buffer for buffer in block.alloc_buffers if not any(buffer.same_as(each) for each in own)]
@@ -79,7 +80,7 @@ def with_parameters(func: tirx.PrimFunc, own: Sequence[tirx.Buffer]) -> tirx.Pri
 
 @mutator
 class _Calls(PyExprMutator):
-    """Has the calls of some functions allocate what these need besides their results."""
+    """Rewriter of calls: those of lifted functions allocate the workspaces beside the results."""
 
     def __init__(self, mod: IRModule):
         super().__init__(mod)

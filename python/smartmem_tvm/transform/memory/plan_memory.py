@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PlanMemory: what lies between the kernels of a function lies in one allocation."""
+"""PlanMemory: all tensors between the kernels of a function share one allocation."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ class PlanMemory:
         b = R.memory.alloc_tensor(arena, 0, (200,), "float32"); second(a, b)
         c = a; third(b, c); fourth(c, y)
 
-    The virtual machine makes each tensor of a shape and a place once. Which tensor is there when is written down in
-    `HELD`, an attribute of the function.
+    The virtual machine creates each tensor of one shape and place once. The function's attribute `HELD` lists the
+    lifetimes of the tensors.
 
-    Offsets are those of `planner.arena_search`, whose checker proves that no tensor is written over while it is needed.
-    FluidML, Algorithm 4. Kernels take no tensor that begins within its data; ``ensure_zero_offset`` moves the address
-    on devices that count with addresses, and copies nothing. For OpenCL, which does not, ``vm.builtin.smartmem_part``
-    of this package's runtime remembers where a tensor begins, and kernels are told.
+    `planner.arena_search` chooses the offsets (FluidML, Algorithm 4); its checker proves that no tensor is overwritten
+    while it is needed. Kernels accept no tensor with a byte offset: ``ensure_zero_offset`` moves the data pointer and
+    copies nothing, on devices with pointer arithmetic. OpenCL has none; there ``vm.builtin.smartmem_part`` of this
+    package's runtime records the tensor's offset and passes it to the kernels.
 
-    To be run after ``CallTIRRewrite``. Leaves to ``StaticPlanBlockMemory``: tensors of unknown shape or without
-    elements, in textures, in a branch, those that others than kernels use, an arena larger than the device allocates at
-    once, which a warning says, and all for devices of another machine that need more than addresses: its runtime may be
-    TVM's. What a function returns is nobody's: the caller keeps it.
+    Run the pass after ``CallTIRRewrite``. It leaves to ``StaticPlanBlockMemory``: tensors of unknown shape, without
+    elements, in textures, in a branch, or used by other calls than kernels; arenas larger than the device allocates at
+    once (with a warning); and all tensors for devices of another machine without pointer arithmetic, whose runtime may
+    be TVM's. A function's results are in no arena: the caller keeps them.
 
-    Nothing is written where something else is read: a kernel's ``noalias`` promises that its arguments lie apart. Of
-    Swin-T, ConvNeXt-T, RegNet and ViT-B/16 no peak would be lower if each sum at the end of a matmul or a convolution
-    were written over its operand: the peaks are in the middle of blocks, where everything is still needed.
+    No kernel writes a result over an operand: its ``noalias`` promises that its arguments do not overlap. In Swin-T,
+    ConvNeXt-T, RegNet and ViT-B/16 no peak would be lower if each sum at the end of a matmul or a convolution were
+    written over its operand: the peaks are in the middle of blocks, where all tensors are still needed.
 
     Parameters
     ----------
     target : tvm.target.Target, optional
-        What is compiled for, a CPU by default.
+        The target, a CPU by default.
     """
 
     def __init__(self, target: tvm.target.Target | None = None):
@@ -78,16 +78,16 @@ class PlanMemory:
 
 @dataclass(frozen=True)
 class _Device:
-    """How tensors may lie in an arena.
+    """A device's rules for tensors in an arena.
 
     Attributes
     ----------
     alignment : int
-        Bytes that each offset is a multiple of.
+        Each offset is a multiple of so many bytes.
     moved : callable
-        The call that makes a tensor which begins at its data of one that begins within.
+        Tensor with a byte offset -> call that makes a tensor without one, of the same memory.
     largest : int, optional
-        Bytes of one allocation, at most.
+        Largest allocation in bytes.
     """
 
     alignment: int
@@ -95,14 +95,14 @@ class _Device:
     largest: int | None = None
 
 
-# TVM's allocator, and kernels in turn, hold to 64 bytes on CPUs, which is a line of cache, and CUDA's allocator to 256.
-# OpenCL's kernels need no more than 128, the length of a double16: they get the same places as CUDA's.
+# TVM's allocator aligns to 64 bytes on CPUs, one cache line, and kernels rely on it; CUDA's allocator aligns to 256.
+# OpenCL's kernels need 128 bytes at most, the size of a double16: they get CUDA's alignment.
 _CPU, _CUDA = (_Device(alignment, _MEMORY.ensure_zero_offset) for alignment in (64, 256))
 _OPENCL = _Device(256, part)
 
 
 def _device(target: tvm.target.Target | None) -> _Device | None:
-    """None if a device cannot have tensors within others."""
+    """Return the target's rules; None if it cannot have tensors at an offset in an allocation."""
     if target is None or is_cpu(target):
         return _CPU
     if is_cuda(target):
@@ -111,14 +111,14 @@ def _device(target: tvm.target.Target | None) -> _Device | None:
 
 
 def _largest_buffer() -> int | None:
-    """What the driver of this machine's first OpenCL device allows; phones have a quarter of their memory."""
+    """Return the bytes that this machine's first OpenCL device allocates at once; on phones a quarter of the memory."""
     ask = tvm.get_global_func("smartmem.opencl.devices", allow_missing=True)
     found = list(ask()) if ask is not None else []
     return int(found[0]["max_alloc_bytes"]) if found else None
 
 
 def _described(tensor: Allocation, arena: int, offset: int) -> dict:
-    """As `HELD` has it."""
+    """Return a tensor's entry in `HELD`."""
     facts = {"shape": [int(dim) for dim in tensor.call.args[0]], "dtype": str(tensor.call.ty.dtype)}
     lifetime = {"bytes": tensor.bytes, "first": min(tensor.steps), "last": max(tensor.steps)}
     return {"arena": arena, "offset": offset, **facts, **lifetime}
@@ -154,15 +154,15 @@ def _planned(mod: tvm.IRModule, func: relax.Function, device: _Device) -> relax.
 
 @dataclass
 class _Rewriter:
-    """Allocates arenas, each before its first tensor."""
+    """Rewriter that allocates arenas, each before its first tensor."""
 
     device: _Device
     offsets: dict[relax.Var, tuple[relax.Var, int]] = field(default_factory=dict)
     storages: dict[relax.Var, ir.Call] = field(default_factory=dict)  # not allocated yet
-    made: dict[tuple, relax.Var] = field(default_factory=dict)  # what tells tensors apart -> the first one
+    made: dict[tuple, relax.Var] = field(default_factory=dict)  # place, shape and type -> the first tensor with them
 
     def add(self, place: tuple[int, str], held: list[relax.Var], arena: Arena) -> None:
-        """An arena, and the variables of what is in it."""
+        """Add an arena and the variables of its tensors."""
         device, scope = place
         call = _normalized(_MEMORY.alloc_storage(relax.ShapeExpr([arena.bytes]), device, scope, "uint8"))
         storage = relax.Var(ARENA, call.ty)
@@ -170,7 +170,7 @@ class _Rewriter:
         self.offsets.update({var: (storage, offset) for var, offset in zip(held, arena.offsets)})
 
     def block(self, block: relax.BindingBlock) -> Iterator[relax.Binding]:
-        """The bindings of a block, with tensors in arenas."""
+        """Yield the bindings of a block, with tensors in arenas."""
         for binding in block.bindings:
             if binding.var not in self.offsets:
                 yield binding

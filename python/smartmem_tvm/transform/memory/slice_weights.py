@@ -17,9 +17,9 @@ from ...ir.restrict import Cut
 from ...ir.sizes import JOIN, data_bytes
 from ...planner.arena import aligned
 
-VECTOR = 16  # widths of slices are multiples of it: numbers of the widest vector of a CPU
-MOST_SLICES = 64  # of a kernel: each is a kernel of its own to compile and to launch
-_REPEATED = 0.05  # of what a kernel computes, at most, may all of its slices but one compute again
+VECTOR = 16  # float32 lanes of the widest vector of a CPU; widths of slices are multiples of it
+MOST_SLICES = 64  # slices of a kernel: each is a kernel of its own to compile and to launch
+_REPEATED = 0.05  # largest share of a kernel's work that all of its slices but one may repeat
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SliceWeights")
@@ -37,11 +37,11 @@ class SliceWeights:
 
     `JoinSlices` makes the parts write into ``y`` itself. Each element is computed as before, to the last bit.
 
-    A slice is to take half of the memory that its step has left, so that the next one can be read meanwhile. Of
-    convolutions the input needs no slices: the rules flatten it a few columns at a time, as many as a tile has.
+    A slice takes half of the memory that is left at its step, so that the next slice can be read meanwhile. The input
+    of a convolution needs no slices: the schedule rules apply im2col to a few columns at a time, as many as a tile has.
 
     Refuses (leaves as it is, with the reason) a kernel without a dimension of the result along which the weights can be
-    cut, and one of which much would be computed again for each slice: a matmul in front of another one, say.
+    cut, and a kernel whose slices would repeat much of its work, such as a matmul fused in front of another one.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class SliceWeights:
 
 
 def live_bytes(graph: Graph) -> dict[Node, int]:
-    """Bytes of the tensors between kernels that are there when each node runs; what the function returns is not."""
+    """Return the bytes of the tensors between kernels that are live at each node; results of the function excluded."""
     place = {node: number for number, node in enumerate(graph)}
     change = np.zeros(len(place) + 1, "int64")
     for node, first in place.items():
@@ -100,12 +100,12 @@ def live_bytes(graph: Graph) -> dict[Node, int]:
 
 
 def _sliced_bytes(cut: Cut, large: dict) -> int:
-    """Of the weights that a cut goes through."""
+    """Return the bytes of the weights that a cut slices."""
     return sum(data_bytes(large[buffer].value) for buffer in cut.sliced if buffer in large)
 
 
 def _best_cut(node: Node, large: dict) -> tuple[Cut | None, str]:
-    """The dimension along which most bytes of weights are cut, the outermost of several; or why there is none."""
+    """Return the cut that slices the most bytes of weights, the outermost of several, or why there is none."""
     kernel, cuts = node.kernel, []
     for dim in range(len(kernel.outputs[0].shape)):
         cut = Cut.along(kernel, dim, node.constants)
@@ -124,7 +124,7 @@ def _best_cut(node: Node, large: dict) -> tuple[Cut | None, str]:
 
 
 def _parts(extent: int, sliced: int, room: int) -> Iterator[tuple[int, int]]:
-    """First index and width of each slice: as few as fit, and about equal; none is narrower than a vector."""
+    """Yield the first index and width of each slice: as few as fit, about equal, none narrower than a vector."""
     widest = max(room * extent // sliced, extent // MOST_SLICES, 1)
     if widest < extent:
         widest = max(widest // VECTOR, 1) * VECTOR
@@ -134,7 +134,7 @@ def _parts(extent: int, sliced: int, room: int) -> Iterator[tuple[int, int]]:
 
 
 def _replace(graph: Graph, node: Node, cut: Cut, parts: list[tuple[int, int]]) -> None:
-    """Compute `node` in parts, which it joins."""
+    """Replace `node` by its parts and a join of them."""
     made = []
     for begin, extent in parts:
         kernel = cut.part(begin, extent)

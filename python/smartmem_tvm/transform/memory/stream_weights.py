@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StreamWeights: weights, and all tensors between kernels, come from an arena that a plan fills while kernels run."""
+"""StreamWeights: weights and tensors between kernels lie in an arena that a plan fills while kernels run."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class StreamWeights:
         smartmem.stream.done(stream, 0)
         smartmem.stream.end(stream)
 
-    Nothing in the code depends on where tensors lie or when weights are read: that is the plan of the stream, which may
-    change between inferences. ``weight`` waits until it is read. Which tensor is needed when is the attribute `STREAM`
-    of ``main``, and what the weights are `STREAMED` of the module, in the order in which their numbers count.
+    The code does not depend on where tensors lie or when weights are read: the stream's plan decides that, and it may
+    change between inferences. ``weight`` waits until the weight is read. The attribute `STREAM` of ``main`` lists the
+    lifetimes of the tensors, and `STREAMED` of the module the weights, in the order of their numbers.
 
-    To be run after ``CallTIRRewrite`` and `JoinSlices`. Left alone: results, which the caller keeps, tensors of unknown
-    shape, constants of at most `STREAMED_FROM` bytes, and those of a type that numpy lacks.
+    Run the pass after ``CallTIRRewrite`` and `JoinSlices`. Left alone: results, which the caller keeps, tensors of
+    unknown shape, constants of at most `STREAMED_FROM` bytes, and constants of a type that numpy lacks.
 
     Parameters
     ----------
     budget : int
-        Bytes that the model is compiled for: written down, no more.
+        Bytes that the model is compiled for; the pass only records them.
     """
 
     def __init__(self, budget: int = 0):
@@ -53,7 +53,7 @@ class StreamWeights:
             return mod
         function = rewriter.main(mod[main])
         if not rewriter.steps:
-            return mod  # nothing is lowered yet, or there is nothing to do
+            return mod  # not lowered yet, or nothing to stream
         new = mod.clone()
         new.update_func(main, function)
         return new.with_attr(STREAMED, list(rewriter.weights))
@@ -71,7 +71,7 @@ class _Rewriter:
         self.tensors: list[dict] = []
 
     def main(self, func: relax.Function) -> relax.Function:
-        """The function with a stream for its last parameter."""
+        """Return the function with a stream as its last parameter."""
         found = {var: each for var, each in allocations(self.mod, func, packed=(ROWS,)).items() if each.fits}
         blocks = []
         for block in func.body.blocks:
@@ -113,7 +113,7 @@ class _Rewriter:
         return [*made, relax.VarBinding(binding.var, call), self._packed("done", step)]
 
     def _rows(self, call: ir.Call) -> list[relax.Binding]:
-        """Rows of a table, from where `deploy.weights.write_weights` puts it."""
+        """Return the bindings that read rows of a table from where `deploy.weights.write_weights` puts it."""
         table, numbers, rows = call.args
         offset = self.offsets[self._number(table.value)]
         step = len(self.steps)
@@ -121,7 +121,7 @@ class _Rewriter:
         return [self._packed("rows", offset, int(table.value.shape[0]), numbers, rows), self._packed("done", step)]
 
     def _number(self, tensor: tvm.runtime.Tensor) -> int:
-        """Of a weight, by the order in which they come."""
+        """Return the number of a weight, counted in the order of first use."""
         if tensor not in self.weights:
             self.weights[tensor] = len(self.weights)
             self.offsets.append(aligned(self.end, WEIGHT_ALIGNMENT))
@@ -136,15 +136,15 @@ class _Rewriter:
     def _flops(self, gvar: ir.GlobalVar) -> float:
         try:
             return float(s_tir.analysis.estimate_tir_flops(self.mod[gvar]))
-        except Exception:  # of loops whose extents it does not know; an estimate is all that this is for
+        except Exception:  # TVM raises it for loops of unknown extents; the number is an estimate only
             return 0.0
 
     def _tensor(self, name: str, number: int, var: relax.Var) -> relax.VarBinding:
-        """What the stream has of a number, as a tensor by the name of a variable."""
+        """Return the binding of a variable to the stream's tensor of a number."""
         return self._packed(name, number, relax.ShapeExpr(list(var.ty.shape)), ir.StringImm(str(var.ty.dtype)), var=var)
 
     def _packed(self, name: str, *args: int | relax.Expr, var: relax.Var | None = None) -> relax.VarBinding:
-        """A call of the stream's; without a variable it returns nothing."""
+        """Return a binding of a call of the stream; without `var`, the call returns no value."""
         var = relax.Var("_", relax.TupleType([])) if var is None else var
         given = [tirx.IntImm("int64", arg) if isinstance(arg, int) else arg for arg in args]
         call = relax.Call(relax.ExternFunc(f"smartmem.stream.{name}"), [self.stream, *given], ty_args=[var.ty])

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of 16 bits, in memory and in arithmetic."""
+"""Passes for 16-bit floating point (float16, bfloat16), in memory and in arithmetic."""

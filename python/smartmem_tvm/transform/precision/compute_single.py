@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeSingle: arithmetic of halves in float32, on OpenCL devices that have none in half."""
+"""ComputeSingle: float16 arithmetic done in float32, on OpenCL devices without float16 arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...target import has_half_arithmetic
 
 _ROUNDED = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _CHOSEN = (tirx.Max, tirx.Min)
-# What needs the bits or the address of a half.
+# Operators that need the bits or the address of a half.
 _UNTOUCHED = tuple(map(ir.Op.get, ("tirx.reinterpret", "tirx.address_of", "tirx.tvm_access_ptr")))
 
 
@@ -34,14 +34,14 @@ class ComputeSingle:
         acc[0] = acc[0] + float(A[i]) * float(B[i])             # a register of float32
         C[j] = half(exp(float(half(acc[0]))))
 
-    Each result is rounded to half, as if it had been computed in half: float32 has more than twice its digits, so that
-    a sum, product, quotient or root that is rounded twice is the one that is rounded once (Figueroa, 1995). What a
-    register adds up is rounded when it is read. `HalfStorage` makes code of this that needs no type ``half``. Kernels
-    that need the bits or the address of a half stay as they are.
+    Each result is rounded to half, as if it had been computed in half. Float32 has more than twice its digits, so that
+    a sum, product, quotient or root rounded twice equals the one rounded once (Figueroa, 1995). An accumulator in a
+    register is rounded when it is read. `HalfStorage` then makes code that needs no type ``half``. Kernels that need
+    the bits or the address of a half stay as they are.
     """
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
-        """Rewrite one kernel; others than those for OpenCL are left as they are."""
+        """Rewrite one kernel; kernels for targets other than OpenCL stay as they are."""
         target = (func.attrs or {}).get("target")
         if target is None or target.kind.name != "opencl" or has_half_arithmetic(target):
             return func
@@ -54,7 +54,7 @@ class ComputeSingle:
 
 
 class _Kernel:
-    """What becomes of the variables and registers of a kernel; all else of halves is read as floats."""
+    """Rewriter of one kernel: its variables and registers of halves become floats, other loads of halves are cast."""
 
     def __init__(self, func: tirx.PrimFunc):
         self.func = func
@@ -130,7 +130,7 @@ class _Kernel:
         return tirx.BufferStore(store.buffer, _narrow(store.value), store.indices)
 
     def _exact(self, value: ir.Expr) -> ir.Expr:
-        """A term of a sum without the roundings in it."""
+        """Return a term of a sum without the roundings in it."""
         sums = [self.registers[buffer] for buffer in self.sums]
 
         def exact(cast: tirx.Cast) -> ir.Expr:
@@ -151,24 +151,24 @@ class _Kernel:
 
 
 def _adds(store: tirx.BufferStore) -> bool:
-    """Whether something is added to what is stored there."""
+    """Whether a store adds a value to the element that it overwrites."""
     return isinstance(store.value, tirx.Add) and any(each.source.same_as(store.buffer) for each in loads(store.value))
 
 
 def _rounded(value: ir.Expr) -> ir.Expr:
-    """A float with the value of the nearest half."""
+    """Return a float with the value of the nearest half."""
     half = str(value.ty.dtype).replace(_element(value.ty), HALF)
     return tirx.Cast(half.replace(HALF, FLOAT), tirx.Cast(half, value))
 
 
 def _before_rounding(value: ir.Expr) -> ir.Expr | None:
-    """What `_rounded` was given, None for anything else."""
+    """Return the operand of `_rounded`, None for any other expression."""
     half = value.value if isinstance(value, tirx.Cast) and _element(value.ty) == FLOAT else None
     return half.value if isinstance(half, tirx.Cast) and _is_half(half.ty) else None
 
 
 def _narrow(value: ir.Expr) -> ir.Expr:
-    """A float as the half that it is, or is rounded to."""
+    """Return a float as a half, rounded if it is not one already."""
     if isinstance(value, tirx.Cast) and _is_half(value.value.ty):
         return value.value
     return tirx.Cast(str(value.ty.dtype).replace(FLOAT, HALF), value)
@@ -183,7 +183,7 @@ def _is_half(ty: ir.Type) -> bool:
 
 
 def _element(ty: ir.Type) -> str | None:
-    """The element type of a scalar or vector."""
+    """Return the element type of a scalar or vector."""
     return str(ty.dtype).split("x")[0] if isinstance(ty, ir.PrimType) else None
 
 

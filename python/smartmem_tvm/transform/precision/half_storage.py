@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HalfStorage: half numbers in memory for kernels that compute in float, on every OpenCL device."""
+"""HalfStorage: float16 in memory for kernels that compute in float32, on every OpenCL device."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class HalfStorage:
 
         vstore_half4(A[load] * y, 0, B + ...)                                # read_imagef, float4
 
-    OpenCL devices without half arithmetic store halves all the same: the texture unit and ``vload_half`` convert,
-    exactly when they read and with one rounding when they write. The host still sees tensors of halves. Halves on chip
-    are treated alike, but for registers that nothing is rounded for: those hold floats. A kernel that computes in half
-    stays as it is, and needs the extension: `ComputeSingle` takes the arithmetic of others out of it.
+    OpenCL devices without half arithmetic can still store halves: the texture unit and ``vload_half`` convert, exactly
+    when they read and with one rounding when they write. The host still sees tensors of halves. Halves in on-chip
+    memory are treated alike; registers into which no value is rounded hold floats. A kernel that computes in half stays
+    as it is, and needs the extension ``cl_khr_fp16``; `ComputeSingle` removes such arithmetic beforehand.
 
     Parameters
     ----------
     last : bool
-        Refuse kernels with halves that are left for a device without the extension.
+        Refuse kernels that still have halves after this pass, for a device without the extension.
     """
 
     def __init__(self, last: bool = False):
         self.last = last
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
-        """Rewrite one kernel, or leave it as it is if a half is used as a half.
+        """Rewrite one kernel, or leave it as it is if it computes with halves.
 
         Raises
         ------
         UserError
-            If a half is left, and the device has no arithmetic for it, and no other pass will see to that.
+            If a half is left, the device has no arithmetic for it, and no later pass removes it (`last`).
         """
         target = (func.attrs or {}).get("target")
         if target is None or target.kind.name != "opencl" or not _has_half(func):
@@ -71,7 +71,7 @@ class HalfStorage:
 
 
 class _Kernel:
-    """What each place of halves becomes: a texture of floats, 16-bit words in any memory, registers of floats."""
+    """Rewriter of one kernel: halves become textures of floats, 16-bit words in any memory, or registers of floats."""
 
     def __init__(self, func: tirx.PrimFunc, extended: bool):
         self.func, self.extended = func, extended
@@ -106,13 +106,13 @@ class _Kernel:
             self.words[buffer] = tirx.decl_buffer(buffer.shape, "uint16", buffer.name, scope=buffer.scope())
 
     def rewritten(self) -> tirx.PrimFunc:
-        # Reads first: what is written may be a float made of them.
+        # Rewrite reads first: a written value may be a float computed from them.
         body = tvm_ffi.structural_map(self.func.body, (tirx.Cast, self._read))
         body = tvm_ffi.structural_map(body, ((ir.Call, self._write_texel), (tirx.BufferStore, self._write)))
         body = tvm_ffi.structural_map(body, ((tirx.DeclBuffer, tirx.AllocBuffer), self._declare))
         params = [self.params.get(param, param) for param in self.func.params]
         new = tirx.PrimFunc(params, with_rounding(body), self.func.ret_type, self.func.attrs)
-        return self.func if _has_half(new) else new  # halves are computed with, or a place of halves is left
+        return self.func if _has_half(new) else new  # the kernel computes with halves, or a buffer of halves is left
 
     def _declare(self, statement: tirx.DeclBuffer | tirx.AllocBuffer) -> tirx.Stmt:
         buffer = statement.buffer
@@ -136,7 +136,7 @@ class _Kernel:
         return cast if widened is None else widened.astype(cast.ty.dtype)
 
     def _rounds(self, cast: tirx.Cast) -> bool:
-        """Whether a number is rounded to half by a function, as the device has no type for the result."""
+        """Whether a function has to round the number to half, as the device has no type for the result."""
         return not self.extended and _element(cast.value.ty) in SUFFIXES
 
     def _write_texel(self, call: ir.Call) -> ir.Call:
@@ -155,12 +155,12 @@ class _Kernel:
         return self._store(store.buffer, store.indices[0], value)
 
     def _widen(self, value: ir.Expr, rounds: bool = False) -> ir.Expr | None:
-        """The float with exactly the value of an expression of halves, or None.
+        """Return the float with exactly the value of an expression of halves, or None.
 
         Parameters
         ----------
         rounds : bool
-            The value is about to be rounded to half, so that an earlier rounding can be left out.
+            The value is rounded to half afterwards, so that an earlier rounding can be left out.
         """
         if isinstance(value, tirx.FloatImm):
             return tirx.FloatImm(FLOAT, value.value)
@@ -210,26 +210,26 @@ class _Kernel:
         return tirx.SeqStmt([tirx.Bind(whole, value), *map(tirx.Evaluate, stored)])
 
     def _place(self, buffer: tirx.Var, index: ir.Expr) -> tuple[str, ir.Expr, ir.Expr]:
-        """What says to vload_half and vstore_half where: a suffix, an offset in vectors, the address to count from."""
+        """Return the place for vload_half and vstore_half: a suffix, an offset in vectors, the base address."""
         lanes = tvm_ffi.dtype(str(buffer.dtype)).lanes
         if isinstance(index, tirx.Ramp):
             suffix, offset, first = str(index.lanes), 0, index.base * lanes
         else:
             suffix, offset, first = str(lanes) if lanes > 1 else "", index, 0
         word = tirx.BufferLoad(self.words[buffer], [first])
-        # Called an integer, because the generator would turn the address space of a handle into the private one.
+        # Typed as an integer, because TVM's code generator would put a handle into the private address space.
         pointer = f"({_SPACES[buffer.scope()]} half*)"
         return suffix, offset, tirx.call_pure_extern("uint64", pointer, tirx.address_of(word))
 
     def _access(self, call: ir.Call, last: ir.Expr) -> ir.Call:
-        """The same access to a texture of floats; `last` is the lanes that are read or the value that is written."""
+        """Return the same access to a texture of floats; `last` is the lane index of a read or the value of a write."""
         dtype = "int32" if call.op.same_as(TEXTURE_STORE) else _as_float(call.ty)
         bits = tirx.const(TEXEL * 32, "int32")
         return tirx.call_intrin(dtype, call.op, self.textures[texture_of(call)], *list(call.args)[1:4], bits, last)
 
 
 def _is_contiguous(index: ir.Expr) -> bool:
-    """Whether the lanes of an index are one after the other; a number is too."""
+    """Whether the lanes of an index are consecutive; true of a scalar."""
     ramp = isinstance(index, tirx.Ramp) and isinstance(index.stride, tirx.IntImm) and int(index.stride) == 1
     return ramp or lanes_of(index) == 1
 
@@ -240,12 +240,12 @@ def _has_half(func: tirx.PrimFunc) -> bool:
 
 
 def _computes_in_half(body: tirx.Stmt) -> bool:
-    """Whether a half is the result of arithmetic that rounds, which no float takes the place of."""
+    """Whether arithmetic that rounds gives a half, so that no float can take its place."""
     return contains(body, _ROUNDING, lambda each: _is_half(each.ty))
 
 
 def _rounded(body: tirx.Stmt) -> list:
-    """Buffers of halves into which a float is rounded."""
+    """Return the buffers of halves into which a float is rounded."""
 
     def rounds(cast: tirx.Cast) -> bool:
         return _is_half(cast.ty) and not _is_half(cast.value.ty)
@@ -264,7 +264,7 @@ def _is_half(ty: ir.Type) -> bool:
 
 
 def _element(ty: ir.Type) -> str | None:
-    """The element type of a scalar or vector."""
+    """Return the element type of a scalar or vector."""
     return str(ty.dtype).split("x")[0] if isinstance(ty, ir.PrimType) else None
 
 

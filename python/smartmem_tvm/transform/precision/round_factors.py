@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RoundFactors: what products of float32 multiply may be rounded, for matrix instructions."""
+"""RoundFactors: schedules may round the factors of float32 products, for matrix instructions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class RoundFactors:
         acc[i, j] += float(x[i, k]) * w[k, j]                       # x bfloat16, w float32
 
     After, the kernel is the same and has the attribute ``smartmem.factors = "bfloat16"``: a rule with matrix
-    instructions multiplies ``bfloat16(w[k, j])``, any other the float32 number. Sums, the statistics of rows and what
-    is made of them stay float32.
+    instructions multiplies ``bfloat16(w[k, j])``, any other rule the float32 number. Sums, the statistics of rows and
+    values computed from them stay float32.
 
     Parameters
     ----------
     kind : str
         ``bfloat16`` or ``tf32``.
     refusal : str
-        Why the target has no such instructions; nothing is marked then, and the log says so.
+        Reason why the target has no such instructions; then no kernel is marked, and the log says so.
     """
 
     def __init__(self, kind: str, refusal: str = ""):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StoreHalf: tensors between kernels, and weights, take half the memory, as halves or as bfloat16."""
+"""StoreHalf: tensors between kernels, and weights, are stored in 16 bits, as float16 or bfloat16."""
 
 from __future__ import annotations
 
 from functools import partial
 
-import ml_dtypes  # noqa: F401  numpy knows bfloat16 by its name then
+import ml_dtypes  # noqa: F401  registers the name bfloat16 with numpy
 import numpy as np
 import tvm
 from tvm import ir, relax, tirx
@@ -28,24 +28,24 @@ class StoreHalf:
 
         y' = half(matmul(x, float(w')));   z = softmax(float(y'))     # y', w': float16
 
-    Writers round when they store and readers widen when they load; weights are rounded here. A tensor stays float32,
-    and the log says why, if
+    Writers round when they store and readers widen when they load; this pass rounds the weights. A tensor stays
+    float32, and the log says why, if
 
-    1. it is an input or a result of the function, or made or read by something without loop structure,
-    2. a number that the type cannot hold goes into it: what a mask adds, or a weight,
-    3. a reader makes integers of it: positions are not rounded.
+    1. it is an input or a result of the function, or a call without loop structure writes or reads it,
+    2. it holds a number that the type cannot hold: a summand of a mask, or a weight,
+    3. a reader casts it to integers: positions are not rounded.
 
-    What the data make larger than 65504 becomes infinite, as in any network in half precision; bfloat16 has float32's
-    range.
+    Intermediate values beyond 65504 become infinite in float16, as in any network in half precision; bfloat16 has
+    float32's range.
 
     Parameters
     ----------
     dtype : str
         ``float16`` or ``bfloat16``.
     refusal : str
-        Why the target cannot store such numbers; everything then stays float32, and the log says so.
+        Reason why the target cannot store such numbers; then everything stays float32, and the log says so.
     weights : bool
-        Whether weights are stored so, too.
+        Whether weights are stored in `dtype`, too.
     """
 
     def __init__(self, dtype: str = HALF, refusal: str = "", weights: bool = True):
@@ -59,7 +59,7 @@ class StoreHalf:
 
 
 def store_half(graph: Graph, dtype: str = HALF, round_weights: bool = True) -> list[dict]:
-    """Rewrite `graph` in place; returns a decision for each tensor and each weight of float32."""
+    """Rewrite `graph` in place; return a decision for each tensor and each weight of float32."""
     weights = _Weights(dtype)
     if round_weights:
         weights.replace_in(graph)
@@ -101,7 +101,7 @@ def _store(graph: Graph, node: Node, dtype: str) -> None:
 
 
 class _Weights:
-    """Constants of kernels; one that several of them read is rounded once."""
+    """The constants of kernels; a constant that several kernels read is rounded once."""
 
     def __init__(self, dtype: str):
         self.dtype, self.largest = dtype, RANGES[dtype]
@@ -109,7 +109,7 @@ class _Weights:
         self.log: list[dict] = []
 
     def inputs_beyond(self, node: Node, tensors: set) -> list:
-        """Inputs of a kernel with numbers that half cannot hold: those of `tensors`, and weights."""
+        """Return the inputs of a kernel with numbers that float16 cannot hold: those of `tensors`, and weights."""
 
         def is_beyond(arg) -> bool:
             if isinstance(arg, ir.Constant):
@@ -119,7 +119,7 @@ class _Weights:
         return [b for b, arg in zip(node.kernel.inputs, node.args, strict=True) if is_beyond(arg)]
 
     def replace_in(self, graph: Graph) -> None:
-        """Round the constants that half can hold."""
+        """Round the constants that float16 can hold."""
         for node in graph:
             for position, arg in enumerate(node.args if node.kernel is not None else ()):
                 half = self._half(arg, node, position) if isinstance(arg, ir.Constant) else None
@@ -142,7 +142,7 @@ class _Weights:
 
 
 def _makes_integers(reader: Node, var) -> bool:
-    """Whether a kernel casts what it reads of `var` to integers."""
+    """Whether a kernel casts elements of `var` to integers."""
     buffers = [b for b, arg in zip(reader.kernel.inputs, reader.args, strict=True) if arg.same_as(var)]
     casts = [cast for stage in reader.kernel.stages for cast in collect(stage.body, tirx.Cast)]
     cast_loads = [load for cast in casts if "int" in str(cast.ty.dtype) for load in loads(cast.value)]

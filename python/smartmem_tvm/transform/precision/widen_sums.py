@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WidenSums: sums of halves are summed up in float32."""
+"""WidenSums: sums of float16 and bfloat16 accumulate in float32."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...ir.rewrite_calls import rewrite_calls
 
 HALVES = ("float16", "bfloat16")
 
-# Products that are summed up, in a type that they state.
+# Sums of products: operators with an attribute for the type of the sum.
 _PRODUCTS = {"relax.matmul": relax.op.matmul} | {
     f"relax.nn.conv{rank}d": getattr(relax.op.nn, f"conv{rank}d") for rank in (1, 2, 3)
 }
 _OF_CONVOLUTIONS = ("strides", "padding", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
-# All others that add up: their operands are widened, which fusion does where they are read.
+# All other operators that sum: their operands are cast to float32, and fusion moves the cast into the reader.
 _SUMS = frozenset(
     f"relax.{name}"
     for name in (
@@ -43,7 +43,7 @@ class WidenSums:
         y = half(matmul(x, w, out_dtype="float32"))
         m = half(mean(float(y)))
 
-    TVM adds up in the type of the result. A sum of 4,000 halves that is rounded after each of them is wrong by 7 %.
+    TVM accumulates in the type of the result. A sum of 4,000 halves, rounded after each of them, is wrong by 7 %.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:

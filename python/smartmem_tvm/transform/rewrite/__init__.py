@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph rewriting by the laws of algebra, over operators (DNNFusion 4.2)."""
+"""Passes that rewrite the graph of operators by the laws of algebra (DNNFusion 4.2)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FoldConstants: what numpy makes of constants, to the bit as a compiled kernel would, needs no kernel."""
+"""FoldConstants: numpy folds the operators over constants whose results equal a compiled kernel's to the bit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FLOATS = ("float16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _NUMBERS = (*_FLOATS, *_INTEGERS)
 
-# Operator -> the types of its numbers, and how it is computed. Correctly rounded functions only: numpy's exp is not
-# LLVM's.
+# Operator -> the types of its numbers, and its numpy function. Only correctly rounded functions: numpy's exp differs
+# from LLVM's.
 _COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable]] = MappingProxyType(
     {
         "add": (_NUMBERS, np.add),
@@ -29,17 +29,17 @@ _COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable]] = MappingProxyType(
         "negative": (_FLOATS, np.negative),
         "sqrt": (_FLOATS, np.sqrt),
         "rsqrt": (_FLOATS, lambda x: np.divide(x.dtype.type(1), np.sqrt(x))),
-        # Indices from the end: exporters write them out at each place that reads at constant ones.
+        # Exporters wrap constant indices that count from the end by a comparison.
         "less": (_NUMBERS, np.less),
         "less_equal": (_NUMBERS, np.less_equal),
         "greater": (_NUMBERS, np.greater),
         "greater_equal": (_NUMBERS, np.greater_equal),
         "equal": (_NUMBERS, np.equal),
-        "not_equal": (_INTEGERS, np.not_equal),  # TVM's takes NaN for equal to itself
+        "not_equal": (_INTEGERS, np.not_equal),  # TVM's treats NaN as equal to itself
         "where": (_NUMBERS, np.where),
     }
 )
-# What moves numbers: the shape of the result says where to.
+# Operators that keep the order of elements: the shape of the result determines the result.
 _RESHAPED = ("reshape", "expand_dims", "squeeze", "flatten")
 _MOVED = ("permute_dims", "strided_slice", "broadcast_to", "take")
 
@@ -56,8 +56,8 @@ class FoldConstants:
 
         y = multiply(x, constant)
 
-    TVM's FoldConstant, which comes afterwards for all other operators, lowers and compiles each of these for itself:
-    half of the time of a network with many batch normalizations.
+    TVM's FoldConstant, which comes afterwards for all other operators, lowers and compiles a kernel for each operator:
+    half of the compile time of a network with many batch normalizations.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -82,7 +82,7 @@ class _Folded(PyExprMutator):
         return call if result is None else as_constant(result)
 
     def _known(self, arg: relax.Expr) -> np.ndarray | None:
-        """The numbers of a constant, or of a variable that is bound to one; None for anything else."""
+        """Return the numbers of a constant, or of a variable bound to one; None for any other expression."""
         if isinstance(arg, relax.Var):
             arg = self.lookup_binding(arg)
         tensor = isinstance(arg, ir.Constant) and isinstance(arg.ty, relax.TensorType)
@@ -90,7 +90,7 @@ class _Folded(PyExprMutator):
 
 
 def _result(name: str, call: relax.Call, operands: list[np.ndarray]) -> np.ndarray | None:
-    """What an operator makes of arrays, None where that is left to a kernel."""
+    """Return an operator's result over arrays; None where it is left to a kernel."""
     dtype, shape = str(call.ty.dtype.dtype), tuple(int(size) for size in call.ty.shape)
     types, compute = _COMPUTED.get(name, ((*_NUMBERS, "bool"), None))
     numbers = {"where": operands[1:], "take": operands[:1]}.get(name, operands)
@@ -106,13 +106,13 @@ def _result(name: str, call: relax.Call, operands: list[np.ndarray]) -> np.ndarr
         return _taken(call, *operands)
     if compute is None:
         return operands[0].reshape(shape)
-    with np.errstate(all="ignore"):  # infinities and what wraps around are results like others
+    with np.errstate(all="ignore"):  # infinities and integer overflow are valid results
         result = np.asarray(compute(*operands))
     return result if str(result.dtype) == dtype else None
 
 
 def _sliced(call: relax.Call, tensor: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """A part that steps forwards between places counted from the beginning; None for others, which TVM knows."""
+    """Return a slice with a positive step and bounds counted from the start; None for others, left to TVM."""
     given = [_integers(arg) for arg in call.args[1:]]
     if any(each is None for each in given):
         return None
@@ -127,7 +127,7 @@ def _sliced(call: relax.Call, tensor: np.ndarray, shape: tuple[int, ...]) -> np.
 
 
 def _taken(call: relax.Call, tensor: np.ndarray, places: np.ndarray) -> np.ndarray | None:
-    """The parts at places of an axis that are all inside of it; None for others, which TVM knows."""
+    """Return the elements at places of an axis that are all within bounds; None for others, left to TVM."""
     if call.attrs.axis is None or not tensor.ndim:
         return None
     axis = int(call.attrs.axis)
@@ -136,7 +136,7 @@ def _taken(call: relax.Call, tensor: np.ndarray, places: np.ndarray) -> np.ndarr
 
 
 def _has_known_shape(ty: relax.TensorType) -> bool:
-    """Whether all dimensions are numbers; scalars have none."""
+    """Whether all dimensions are known; true of scalars."""
     return isinstance(ty.shape, relax.ShapeExpr) and all(isinstance(dim, tirx.IntImm) for dim in ty.shape)
 
 
@@ -146,7 +146,7 @@ def _integers(numbers: relax.Expr) -> list[int] | None:
 
 
 def _shape(call: relax.Call) -> relax.Expr:
-    """The sizes of a shape as a constant, if they are known."""
-    sizes = getattr(call.args[0].ty, "values", None)  # of `shape_of` as well
+    """Return the sizes of a shape as a constant, if they are known."""
+    sizes = getattr(call.args[0].ty, "values", None)  # also the type of `shape_of`
     known = sizes is not None and all(isinstance(size, tirx.IntImm) for size in sizes)
     return as_constant(np.array([int(size) for size in sizes], "int64")) if known else call

@@ -10,7 +10,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.rewrite_calls import is_static, rewrite_calls
 
-# Operator -> which operand says with what to fill, or the number itself.
+# Operator -> position of the operand that holds the filling number, or the number itself.
 _BY_OPERAND = {"relax.full": 1, "relax.full_like": 1}
 _BY_NAME = {"relax.zeros": 0, "relax.zeros_like": 0, "relax.ones": 1, "relax.ones_like": 1}
 
@@ -27,7 +27,7 @@ class FoldFills:
 
         y = constant                                                # ones (3, 16, 31, 3)
 
-    TVM's FoldConstant compiles a loop for it, with LLVM's vector passes but without vector instructions beyond SSE2:
+    TVM's FoldConstant compiles a loop for it, with LLVM's vector passes but without vector instructions beyond SSE2.
     LLVM 22 takes minutes for integers of this shape (docs/tvm-issues.md).
     """
 

@@ -30,12 +30,12 @@ class MergeBranches:
 
         s = conv2d(x, v + padded(w) + padded(diagonal(a)), padding=1) + (b + c)
 
-    DNNFusion's distributive law. Networks that are trained with several branches (RepVGG, MobileOne, RepViT, FastViT)
-    come with them. Results are rounded differently.
+    This is DNNFusion's distributive law. Networks that are trained with several branches (RepVGG, MobileOne, RepViT,
+    FastViT) have such sums. Results are rounded differently.
 
     Refused are convolutions whose strides, dilations, groups or types differ, whose weights are not constant, whose
-    result somebody else reads, in which channels do not come first, and those whose windows together have more places
-    than theirs have added up.
+    result has another reader, or whose layout is not channels-first. Refused is also a merged window with more places
+    than the separate windows have together.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -45,18 +45,18 @@ class MergeBranches:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A convolution, or a factor for each channel as one.
+    """A convolution, or a factor for each channel written as one.
 
     Attributes
     ----------
     terms : tuple of Var
-        What is added up in it.
+        The summands that it computes.
     kernel : ndarray
-        (F, C / groups, ...), of float64.
+        Weights (F, C / groups, ...), in float64.
     first : tuple of int
-        The place that the first of a window is at, for result 0, on each axis; below 0 it is in the padding.
+        Position of the window's first place for result 0, on each axis; below 0 it is in the padding.
     cost : int
-        Places of the windows of all terms.
+        Number of window places of all terms.
     """
 
     terms: tuple
@@ -66,11 +66,11 @@ class Branch:
 
     @property
     def window(self) -> tuple[int, ...]:
-        """Places of the window, on each axis."""
+        """Return the window's places on each axis."""
         return self.kernel.shape[2:]
 
     def joined(self, other: Branch, dilation: Sequence[int]) -> Branch | None:
-        """Both at once; None if their places do not meet, or the window would have more of them than both."""
+        """Return both as one; None if their places do not align, or the window would have more places than both."""
         first = tuple(map(min, self.first, other.first))
         shifts = [
             [(own - least) // step for own, least, step in zip(each.first, first, dilation, strict=True)]
@@ -88,7 +88,7 @@ class Branch:
 
 
 def merge_branches(block: Bindings) -> list[dict]:
-    """Merge what can be merged, in place; returns one decision for each sum."""
+    """Merge convolutions in place; return one decision for each sum."""
     decisions = []
     for var in block.order:
         if operator(block.values[var]) == "add" and shape_of(var) is not None and not _is_inner(block, var):
@@ -111,7 +111,7 @@ def _decision(var, branches: Sequence[Branch]) -> dict:
 
 
 def _is_inner(block: Bindings, var) -> bool:
-    """Whether a sum is but a part of another one."""
+    """Whether a sum is part of a larger one."""
     if not block.is_read_once(var):
         return False
     (reader,) = block.readers(var)
@@ -119,7 +119,7 @@ def _is_inner(block: Bindings, var) -> bool:
 
 
 def _terms(block: Bindings, var) -> list:
-    """What a sum adds up: variables and constants."""
+    """Return the summands of a sum: variables and constants."""
     found: list = []
     for term in block.values[var].args:
         inner = operator(block.values.get(term)) == "add" and shape_of(term) == shape_of(var)
@@ -128,7 +128,7 @@ def _terms(block: Bindings, var) -> list:
 
 
 def _merged(block: Bindings, terms: Sequence) -> list[tuple[Branch, ir.Call]]:
-    """Convolutions that take the place of two terms or more."""
+    """Return the convolutions that replace two terms or more."""
     groups: dict = {}
     for term in terms:
         if _is_convolution(block, term):
@@ -155,7 +155,7 @@ def _is_convolution(block: Bindings, term) -> bool:
 
 
 def _facts(call: ir.Call) -> tuple:
-    """In what two convolutions must agree."""
+    """Return the attributes and types in which two convolutions must agree."""
     steps = ((axis.stride, axis.dilation) for axis in window_axes(call))
     types = (str(each.ty.dtype.dtype) for each in (call, call.args[1]))
     return (call.args[0], int(call.attrs.groups), *steps, *types)
@@ -168,7 +168,7 @@ def _branch(block: Bindings, term) -> Branch:
 
 
 def _factor(block: Bindings, term, call: ir.Call) -> Branch | None:
-    """A factor for each channel of what a convolution reads, which is as large as its result."""
+    """Return a scaled operand of a convolution, one factor for each channel, as a branch of the result's size."""
     value, data = block.values.get(term), call.args[0]
     shape = shape_of(data)
     if operator(value) != "multiply" or not block.is_read_once(term) or shape != shape_of(call):
@@ -191,7 +191,7 @@ def _per_channel(array: np.ndarray, ndim: int) -> bool:
 
 
 def _with_kernel(call: ir.Call, branch: Branch) -> ir.Call:
-    """The convolution with another kernel, and the padding that it takes for the same places."""
+    """Return the convolution with another kernel, and the padding that keeps its places."""
     padding = []
     for axis, first, window in zip(window_axes(call), branch.first, branch.window, strict=True):
         seen = replace(axis, before=-first).pixels(range(axis.results), range(window))
@@ -200,7 +200,7 @@ def _with_kernel(call: ir.Call, branch: Branch) -> ir.Call:
 
 
 def _with_one_bias(terms: Sequence, var) -> list:
-    """The terms, with one constant in place of several for each channel."""
+    """Return the terms with their constants for each channel added up to one."""
     ndim = len(shape_of(var))
     biases = [term for term in terms if weight(term) is not None and _per_channel(weight(term), ndim)]
     if len(biases) < 2:

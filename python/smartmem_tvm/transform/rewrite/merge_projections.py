@@ -29,9 +29,9 @@ class MergeProjections:
         q = strided_slice(y)                                   # views, eliminated later
         k = strided_slice(y)
 
-    DNNFusion's graph rewriting (distributive law). Refused are matmuls whose weight is not a constant matrix, whose
-    operand is one too or of unknown size (the slices would be kernels then), or whose dtypes differ. A constant bias
-    is taken along when the addition is the only reader. What is merged is recorded on the module.
+    This is DNNFusion's graph rewriting (distributive law). Refused are matmuls whose weight is not a constant matrix,
+    whose operand is constant or of unknown size (the slices would be kernels then), or whose dtypes differ. A constant
+    bias is merged too if its addition is the only reader. The module records the merged operators.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -47,7 +47,7 @@ class MergeProjections:
 
 
 def _rewrite(function: relax.Function) -> tuple[relax.Function, list[dict]]:
-    """The function with what can be merged merged, and a decision for each operator that is part of it."""
+    """Return the function with its projections merged, and a decision for each merged operator."""
     blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else []
     if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
         return function, []
@@ -93,7 +93,7 @@ def _is_projection(binding) -> bool:
 
 
 def _with_bias(matmul, binding_of: dict, uses) -> tuple:
-    """The matmul's binding and the last binding of its chain: the addition of a constant bias, or itself."""
+    """Return the matmul's binding and the last of its chain: the addition of a constant bias, or the matmul's."""
     readers = list(uses.get(matmul.var, []))
     if len(readers) == 1 and isinstance(matmul.var, relax.DataflowVar):
         add = binding_of.get(readers[0])
@@ -112,7 +112,7 @@ def _bias(add, matmul) -> np.ndarray | None:
 
 
 def _merge(operand, members: list) -> tuple[list, list]:
-    """Bindings of the merged layer, and one view per member."""
+    """Return the bindings of the merged layer, and one view per member."""
     weights = [matmul.value.args[1].value.numpy() for matmul, _ in members]
     biases = [_bias(last, matmul) if last is not matmul else None for matmul, last in members]
     ends = np.cumsum([w.shape[1] for w in weights])

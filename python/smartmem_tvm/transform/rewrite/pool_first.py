@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PoolFirst: the mean of windows is taken before a 1x1 convolution, which then has fewer places."""
+"""PoolFirst: average pooling moves before a 1x1 convolution, which then has fewer places."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class PoolFirst:
 
         z = add(conv2d(avg_pool2d(x), w), b)
 
-    Both are linear: one weighs the channels of a place, the other one the places of a channel. The convolution has s s
-    times fewer places. Results are rounded differently.
+    Both are linear: the convolution weighs the channels of a place, the pooling the places of a channel. The
+    convolution has s s times fewer places. Results are rounded differently.
 
-    Refused if somebody else reads what is between, if the windows are not fewer than half of the places, if padding
+    Refused if a tensor in between has another reader, if the windows are not fewer than half of the places, if padding
     counts in the mean and there is a `b` (which is not added to padding), and for layouts other than NCHW.
     """
 
@@ -39,7 +39,7 @@ class PoolFirst:
 
 
 def pool_first(block: Bindings) -> list[dict]:
-    """Exchange what can be exchanged, in place; returns one decision for each."""
+    """Exchange all pairs that can be exchanged, in place; return one decision for each."""
     decisions = []
     for var in block.order:
         pool = block.values[var]
@@ -66,7 +66,7 @@ def _shrinks(pool: ir.Call) -> bool:
 
 
 def _convolution(block: Bindings, pool: ir.Call) -> tuple[ir.Call, object] | None:
-    """The 1x1 convolution that only `pool` reads, and what is added to each of its channels, if anything is."""
+    """Return the 1x1 convolution that only `pool` reads, and the bias of its channels, if there is one."""
     value, bias = _only_for(block, pool.args[0]), None
     if operator(value) == "add":
         value, bias = _only_for(block, value.args[0]), value.args[1]
@@ -77,7 +77,7 @@ def _convolution(block: Bindings, pool: ir.Call) -> tuple[ir.Call, object] | Non
 
 
 def _only_for(block: Bindings, var):
-    """The value of a variable that is read once, inside of the block; None for any other."""
+    """Return the value of a variable that is read once, within the block; None for any other."""
     return block.values.get(var) if block.is_read_once(var) else None
 
 
@@ -96,7 +96,7 @@ def _looks_at_one_place(conv: ir.Call) -> bool:
 
 
 def _attrs(pool: ir.Call) -> dict:
-    """The attributes of a pooling, by the names of `relax.op.nn.avg_pool2d`."""
+    """Return the attributes of a pooling, by the names of `relax.op.nn.avg_pool2d`."""
     sizes = {name: [int(each) for each in getattr(pool.attrs, name)] for name in ("pool_size", "strides", "padding")}
     dilation = [int(each) for each in pool.attrs.dilation]
     flags = {name: bool(getattr(pool.attrs, name)) for name in ("ceil_mode", "count_include_pad")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SplitTransposed: a transposed convolution without the zeros between its pixels."""
+"""SplitTransposed: compute a transposed convolution without the zeros between its pixels."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SplitTransposed:
         y = pixels(conv2d(x, v))                            v: (F s s, C, m, m)
 
     where ``pixels`` moves the phases to their places (reshape, permute_dims, strided_slice): a change of layout that
-    `EliminateLayout` folds into the neighbours. Exact, with s s times fewer multiplications.
+    `EliminateLayout` folds into the neighbours. The result is exact, with s s times fewer multiplications.
 
-    So for windows along one axis and along three. Refuses (leaves as they are) weights that are computed, dilated ones,
-    and layouts other than NCHW and IOHW (NCW and IOW, NCDHW and IODHW).
+    Convolutions of one and of three dimensions are split alike. Refuses (leaves as they are) weights that are computed,
+    dilated windows, and layouts other than NCHW and IOHW (NCW and IOW, NCDHW and IODHW).
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -49,7 +49,7 @@ class SplitTransposed:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Rows, say: `size` pixels, a window of `kernel`, `before` results cut off at the start, `result` kept."""
+    """One axis: `size` pixels, a window of `kernel`, `before` results cropped at the start, `result` results kept."""
 
     size: int
     kernel: int
@@ -59,17 +59,17 @@ class _Axis:
 
     @property
     def taps(self) -> int:
-        """Window of one phase."""
+        """Return the window size of one phase."""
         return -(-self.kernel // self.stride)
 
     @property
     def beyond(self) -> int:
-        """Pixels after the last one that the last results look at."""
+        """Return the padding that the last results read after the last pixel."""
         return max(0, (self.before + self.result - 1) // self.stride + 1 - self.size)
 
     @property
     def steps(self) -> int:
-        """Results of each phase."""
+        """Return the results of each phase."""
         return self.size + self.beyond
 
 
@@ -108,7 +108,7 @@ def _is_plain(attrs, letters: str) -> bool:
 
 
 def _axes(call) -> tuple[_Axis, ...] | None:
-    """What windows slide along, or None if a size is not known."""
+    """Return the axes that windows slide along, or None if a size is not known."""
     types = (call.args[0].ty, call.args[1].ty, call.ty)
     if not all(map(is_static, types)):
         return None
@@ -123,7 +123,7 @@ def _axes(call) -> tuple[_Axis, ...] | None:
 
 
 def _phase_weights(values: np.ndarray, axes: tuple[_Axis, ...], groups: int) -> np.ndarray:
-    """The windows of the phases: each takes every s-th weight, backwards."""
+    """Return the windows of the phases: each takes every s-th weight, in reverse."""
     channels, filters = values.shape[:2]
     padded = np.zeros((channels, filters, *(axis.taps * axis.stride for axis in axes)), values.dtype)
     padded[(slice(None), slice(None), *(slice(axis.kernel) for axis in axes))] = values

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SplitWindows: results near the edge of a picture do not multiply by the padding that their windows see."""
+"""SplitWindows: compute the results near an image's edge without multiplying by padding."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ...analysis.windows import WindowAxis, convolution, window_axes
 from ...ir.block import constant, shape_of, weight
 from ...ir.rewrite_calls import rewrite_calls
 
-_PER_CYCLE = 32  # multiplications of a core
-_FETCH = 1.0  # cycles that a weight takes from memory
-_GAIN = 0.6  # of the time, from which on more weights in memory are worth it
-_MOST_GROUPS = 5  # of results, along a dimension
+_PER_CYCLE = 32  # multiplications of a core in a cycle
+_FETCH = 1.0  # cycles to load a weight from memory
+_GAIN = 0.6  # share of the unsplit time; a split that takes more is not worth its additional weights in memory
+_MOST_GROUPS = 5  # groups of results along a dimension
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SplitWindows")
@@ -35,17 +35,17 @@ class SplitWindows:
 
         y = concat([..., concat([..., conv2d(x[:, :, 2:12, 2:12], w[:, :, 1:2, 1:2]), ...], 3), ...], 2)
 
-    Dilated windows on small pictures mostly see padding: of the results above, two lines and columns at each edge look
-    at a second place of the picture. A model of time says along which dimensions it pays: each part has weights of
-    its own, which come from memory.
+    Dilated windows on small images mostly see padding: in the example, only two rows and columns of results at each
+    edge read a second place of the image. A cost model decides along which dimensions splitting pays, as each part
+    loads weights of its own from memory.
 
     Parameters
     ----------
     kernel_cycles : float
-        What a further kernel, and its share of joining the results, takes; infinite where nothing is to be split.
+        Cycles of a further kernel and its share of the concatenation; infinite to split no convolution.
 
-    Refuses (leaves as they are) weights that are computed or not finite, groups, pictures of unknown size, orders of
-    dimensions in which channels do not come first, and windows that see nothing at all.
+    Refuses (leaves as they are) weights that are computed or not finite, groups, images of unknown size, layouts that
+    are not channels-first, and windows that see padding only.
     """
 
     def __init__(self, kernel_cycles: float = 20_000.0):
@@ -58,7 +58,7 @@ class SplitWindows:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some results along a dimension: the places of the window that they use, what of the picture, and padding."""
+    """Some results along a dimension: the window places that they use, their part of the image, and the padding."""
 
     results: range
     places: range
@@ -83,7 +83,7 @@ class _Splitting(PyExprMutator):
         return self._joined(call, values, parts, ())
 
     def _joined(self, call: ir.Call, values: np.ndarray, parts: Sequence, chosen: tuple[_Part, ...]) -> relax.Expr:
-        """The results of `chosen` along the first dimensions, and of all parts along the others."""
+        """Return the results of `chosen` along the first dimensions, and of all parts along the others."""
         level = len(chosen)
         if level == len(parts):
             return self.builder_.emit(self._part(call, values, chosen))
@@ -102,7 +102,7 @@ class _Splitting(PyExprMutator):
 
 
 def _best(call: ir.Call, axes: list[WindowAxis], kernel: float) -> list[list[_Part]] | None:
-    """The parts along each dimension that are done soonest; None if the whole is."""
+    """Return the fastest parts along each dimension; None if the whole convolution is fastest."""
     filters = math.prod(shape_of(call.args[1])[:2])
     ways = [way for way in product(*map(_ways, axes)) if any(len(parts) > 1 for parts in way)]
     timed = [(_cycles(way, filters, shape_of(call)[0], kernel), number) for number, way in enumerate(ways)]
@@ -112,7 +112,7 @@ def _best(call: ir.Call, axes: list[WindowAxis], kernel: float) -> list[list[_Pa
 
 
 def _ways(axis: WindowAxis) -> list[list[_Part]]:
-    """All results along a dimension as one part, and by the places that they see."""
+    """Return two ways to split a dimension: all results as one part, or grouped by the window places that they see."""
     groups = axis.groups()
     apart = [_Part(results, places, axis.pixels(results, places)) for results, places in groups if places]
     able = 1 < len(groups) <= _MOST_GROUPS and len(apart) == len(groups)
@@ -124,7 +124,7 @@ def _whole(axis: WindowAxis) -> _Part:
 
 
 def _cycles(way: Sequence[Sequence[_Part]], filters: int, pictures: int, kernel: float) -> float:
-    """Cycles of all parts: multiplying, weights from memory, and what each kernel takes."""
+    """Return the cycles of all parts: multiplications, loads of weights, and the overhead of each kernel."""
     total = 0.0
     for chosen in product(*way):
         weights = filters * math.prod(len(part.places) for part in chosen)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrimWindows: what a window has of places that only ever see padding is left out."""
+"""TrimWindows: remove the places of a window that only ever see padding."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class TrimWindows:
 
         y = conv2d(x, w[:, :, 1:2, 1:2])                    # the outer places are 24 away from all pixels
 
-    Exact: what is left out are products with zero. Dilated windows on small pictures have such places, and windows
-    in time over a single frame.
+    The result is exact: only products with zero are left out. Dilated windows on small images have such places, and
+    windows in time over a single frame.
 
-    Refuses (leaves as they are) weights that are computed or not finite, pictures of unknown size, and orders of
-    dimensions in which channels do not come first.
+    Refuses (leaves as they are) weights that are computed or not finite, images of unknown size, and layouts that are
+    not channels-first.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -37,7 +37,7 @@ class TrimWindows:
 
 
 def trim_windows(block: Bindings) -> list[dict]:
-    """Trim what can be trimmed, in place; returns one decision for each."""
+    """Trim all windows that can be trimmed, in place; return one decision for each."""
     decisions = []
     for var in block.order:
         call = block.values[var]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors and weights that move to textures: a pass, and what it moves."""
+"""The pass that moves tensors and weights to textures, and the classes of tensors that it moves."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may move from a buffer to a texture: tensors that a kernel computes, and weights."""
+"""Tensors that may move from a buffer to a texture: results of kernels, and weights."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Movable(ABC):
     Attributes
     ----------
     name : str
-        For messages.
+        Name for messages.
     buffer : tirx.Var
-        What one of the kernels calls it.
+        The tensor's buffer in one of the kernels.
     users : dict
         Each kernel's node -> positions of the tensor among the kernel's inputs.
     """
@@ -40,20 +40,20 @@ class Movable(ABC):
 
     @property
     def nodes(self) -> list[Node]:
-        """The kernels that have to change with it."""
+        """Return the nodes of the kernels that have to change with the tensor."""
         return list(self.users)
 
     @property
     @abstractmethod
     def fixed(self) -> str | None:
-        """Why it cannot move at all; None if it can."""
+        """Return why the tensor cannot move to any texture; None if it can."""
 
     @abstractmethod
     def forms(self, limits: ImageLimits) -> list[TextureForm | str]:
-        """The textures that it may become, the best one first, or why one is impossible."""
+        """Return the textures that the tensor may become, the best one first, or why one is impossible."""
 
     def kernels(self, form: TextureForm, scope: str) -> dict[Node, Kernel]:
-        """Every kernel concerned, with the tensor in a texture.
+        """Return every kernel concerned, with the tensor in a texture.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Movable(ABC):
 
     @abstractmethod
     def settle(self, form: TextureForm, vdevice: relax.VDevice) -> None:
-        """Exchange the tensor, in a graph whose nodes have the `kernels` for this form."""
+        """Exchange the tensor in a graph whose nodes already have the `kernels` for this form."""
 
     def _type(self, form: TextureForm, vdevice: relax.VDevice) -> relax.TensorType:
         return relax.TensorType(list(form.shape), str(self.buffer.dtype), vdevice=vdevice)
@@ -94,14 +94,14 @@ class Computed(Movable):
 
     @property
     def fixed(self) -> str | None:
-        """It is seen from outside, or somebody is opaque."""
+        """Return that the tensor is visible outside of the function, or that a producer or reader is opaque."""
         if self.graph.is_output(self.node.var):
             return "it is a result of the function"
         one = len(self.node.kernel.outputs) == 1
         return None if one and self.users and all(each.kernel is not None for each in self.users) else _OPAQUE
 
     def forms(self, limits: ImageLimits) -> list[TextureForm | str]:
-        """As its readers' reductions want it; with whole texels where padded ones cannot be written."""
+        """Return the forms that the readers' reductions want; whole texels where padded ones cannot be written."""
         wanted = tensor_demands(self.graph, self.node)
         return [texture_form(shape_of(self.buffer), wanted, limits, padded) for padded in (True, False)]
 
@@ -111,7 +111,7 @@ class Computed(Movable):
         return {self.node: writer, **super().kernels(form, scope)}
 
     def settle(self, form: TextureForm, vdevice: relax.VDevice) -> None:
-        """A variable of another type takes the place of the old one."""
+        """Replace the variable by one of the texture's type."""
         self.graph.rename(self.node, relax.DataflowVar(self.node.var.name, self._type(form, vdevice)))
 
 
@@ -127,14 +127,14 @@ class MovableWeight(Movable):
 
     @property
     def fixed(self) -> str | None:
-        """Somebody is opaque."""
+        """Return that a reader is opaque, if one is."""
         return _OPAQUE if self.opaque else None
 
     def forms(self, limits: ImageLimits) -> list[TextureForm | str]:
-        """Texels along what becomes the texel of the results, along their other dimensions, or else along the sum.
+        """Return forms with texels along the results' texel, along the results' other dimensions, or along the sum.
 
-        A kernel computes whole texels of results, so that along these it reads whole texels of a weight; four terms of
-        a sum at once have to be taken apart again where threads share a tile of the weight.
+        A kernel computes whole texels of results, so along the results' texel it reads whole texels of a weight. Texels
+        along the sum hold four terms at once, which have to be unpacked where threads share a tile of the weight.
         """
         shape, wanted, beside = shape_of(self.buffer), [], []
         for node, positions in self.users.items():
@@ -146,7 +146,7 @@ class MovableWeight(Movable):
         return [texture_form(shape, wanted, limits, texel=texel, compact=True) for texel in filled]
 
     def settle(self, form: TextureForm, vdevice: relax.VDevice) -> None:
-        """A constant whose numbers lie in texels takes the place of the old one."""
+        """Replace the constant by one whose numbers are in texel order."""
         tensor = tvm.runtime.empty(form.shape, str(self.buffer.dtype))
         form.fill(array_of(tensor), array_of(self.value.value))
         constant = ir.GenericConst(tensor, self._type(form, vdevice))
@@ -155,12 +155,12 @@ class MovableWeight(Movable):
 
 
 def computed(graph: Graph) -> Iterator[Computed]:
-    """The results of all kernels of a graph, in the order of execution."""
+    """Yield the results of all kernels of a graph, in the order of execution."""
     return (Computed(graph, node) for node in graph if node.kernel is not None)
 
 
 def weights(graph: Graph) -> list[MovableWeight]:
-    """The constants with dimensions that kernels of a graph read, each once, those of the first kernels first."""
+    """Return the constants that kernels of a graph read, scalars excluded, each once, in the order of the kernels."""
     users: dict = {}
     for node in graph:
         for position, arg in enumerate(node.args if node.kernel is not None else ()):
@@ -171,6 +171,6 @@ def weights(graph: Graph) -> list[MovableWeight]:
 
 
 def _read_otherwise(graph: Graph) -> set:
-    """Tensors of constants that are not, or not only, arguments of kernels."""
+    """Return the tensors of constants with readers other than kernels."""
     values = [graph.function.body.body, *(node.value for node in graph if node.kernel is None)]
     return {constant.value for value in values for constant in collect(value, ir.GenericConst)}

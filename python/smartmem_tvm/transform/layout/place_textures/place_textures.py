@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PlaceTextures: tensors move to texture memory where whoever writes and reads them can."""
+"""PlaceTextures: tensors move to texture memory where the kernels that write and read them can use it."""
 
 from __future__ import annotations
 
@@ -36,29 +36,30 @@ class PlaceTextures:
 
         y'[n, c // 4, h, w, c % 4] = conv(x);   z = conv(y')     # y' in memory scope global.texture
 
-    The numbers of weights are brought into texels here: nothing is left to do at run time. Their texels lie along what
-    becomes the texel of the results, where kernels read whole ones, or else along the sum.
+    Weights are packed into texels at compile time. Their texels lie along the texel of the results where kernels read
+    whole texels, or else along the sum.
 
     A tensor stays in a buffer, and the log says why, if
 
-    1. it is an input or a result of the function, or made or read by something without loop structure,
+    1. it is an input or a result of the function, or a call without loop structure writes or reads it,
     2. its element type has no texture here, none of its dimensions fills texels of four at least by half, or it is
-       larger than images may be,
-    3. it is written through a map along what would be the texel, or the schedule of a kernel that writes or reads it
-       does not do so texel by texel (`accepts`); of weights nobody reads single numbers,
+       larger than an image may be,
+    3. it is written through a map along the dimension of the texel, or a schedule does not write and read it texel by
+       texel (`accepts`); a weight stays if a kernel reads single numbers of it,
     4. one of these kernels could not be compiled with its textures (`refused`), or
-    5. these kernels take as long as with a buffer, or longer; also when all tensors of which that is so move at once.
+    5. these kernels take as long as with a buffer, or longer, alone and also when all tensors refused for their time
+       move at once.
 
     Parameters
     ----------
     target : Target
-        Of kind opencl, with textures.
+        A target of kind opencl, with textures.
     accepts : callable
         See `Accepts`.
     limits : ImageLimits
-        Of the device.
+        Image limits of the device.
     refused : mapping
-        The tensors that such kernels compute -> why.
+        Tensors whose kernels could not be compiled with textures -> why.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class PlaceTextures:
         refused: Mapping[str, str] = MappingProxyType({}),
     ):
         self.target, self.accepts, self.limits, self.refused = target, accepts, limits or ImageLimits(), refused
-        # The layers of a network share kernels, and so do tensors of one kernel that are tried one after the other.
+        # Layers of a network share kernels, and the tensors of one kernel are tried one after the other.
         self.trials: WeakKeyDictionary[Kernel, PlacementTrial] = WeakKeyDictionary()
         self.singly: dict[tuple[Movable, TextureForm], str] = {}
 
@@ -81,16 +82,16 @@ class PlaceTextures:
         for graph in list(graphs(mod)):
             self.singly.clear()
             log = [self._place(each, device) for each in computed(graph)]
-            # Weights last: their texels follow those of the results.
+            # Weights come last: their texels follow those of the results.
             for _, together in groupby(weights(graph), lambda weight: list(weight.users)):
                 log += self._place_together(list(together), device)
             mod = write(mod, graph, self._jointly(graph, log, device))
         return mod
 
     def _jointly(self, graph: Graph, log: list[dict], device: relax.VDevice) -> list[dict]:
-        """Move together what was slower alone: the tensors of one kernel, kernel by kernel, and in the end all others.
+        """Move tensors together that were slower alone: those of one kernel, kernel by kernel, then all others.
 
-        A kernel may gain only by all of its operands, and so may a chain of kernels.
+        A kernel may gain only if all of its operands move, and so may a chain of kernels.
         """
         tensors, changed = [*computed(graph), *weights(graph)], set()
         for node in (*graph, None):
@@ -104,17 +105,17 @@ class PlaceTextures:
                     log[number] = _decision(tensor, form)
                     changed.update(tensor.nodes)
                 tensors = [*computed(graph), *weights(graph)]
-        # What their kernels could not read before, they may read now.
+        # A kernel that could not read one of these textures before may be able to now.
         for number, tensor in enumerate(tensors):
             if log[number]["memory"] == "buffer" and changed.intersection(tensor.nodes):
                 log[number] = self._place(tensor, device)
         return [{key: value for key, value in entry.items() if key != "slower"} for entry in log]
 
     def _place_together(self, tensors: list[Movable], device: relax.VDevice) -> list[dict]:
-        """Place tensors of the same readers: all at once, which takes one trial, or one by one.
+        """Place tensors with the same readers: all at once, in one trial, or one by one.
 
-        How a kernel reads a weight does not change with its other weights: a form of which it reads single numbers in
-        the trial of all is not tried again, and those that come next are looked at together.
+        The way a kernel reads a weight does not depend on its other weights. A form of which it reads single numbers
+        in the trial of all is therefore not tried again, and the next forms are examined together.
         """
         forms = self._best(tensors)
         reason = self._move(forms, device) if len(forms) > 1 else ""
@@ -130,13 +131,13 @@ class PlaceTextures:
         return [_slower(each, reason, forms[each]) if each in stay else entry for each, entry in zip(tensors, log)]
 
     def _best(self, tensors: Iterable[Movable]) -> dict[Movable, TextureForm]:
-        """The best texture of each tensor that may become one of which nobody is known to read single numbers."""
+        """Return the best texture of each tensor, leaving out forms known to be read by single numbers."""
         left = {each: [form for form in self._forms(each) if (each, form) not in self.singly] for each in tensors}
         return {each: forms[0] for each, forms in left.items() if forms and isinstance(forms[0], TextureForm)}
 
     def _place(self, tensor: Movable, device: relax.VDevice) -> dict:
         reasons = []
-        # Where nobody can write or read the texels that fit best, others may do.
+        # Where kernels cannot write or read the texels that fit best, another form may work.
         for form in self._forms(tensor):
             reason = form if isinstance(form, str) else self.singly.get((tensor, form))
             if reason is None:
@@ -149,7 +150,7 @@ class PlaceTextures:
         return _decision(tensor, reasons[0])
 
     def _forms(self, tensor: Movable) -> list[TextureForm | str]:
-        """The textures that a tensor may become, the best one first; or why it becomes none."""
+        """Return the textures that a tensor may become, the best one first, or why it becomes none."""
         if tensor.fixed is not None:
             return [tensor.fixed]
         refused = [name for name in (node.var.name for node in tensor.nodes) if name in self.refused]
@@ -162,7 +163,7 @@ class PlaceTextures:
         return list(dict.fromkeys(tensor.forms(self.limits)))
 
     def _move(self, forms: Mapping[Movable, TextureForm], device: relax.VDevice) -> str | None:
-        """Move tensors, or return the reason why not: then nothing is changed."""
+        """Move tensors, or change nothing and return the reason."""
         before: dict[Node, Kernel] = {}
         reason = self._exchange(forms, before)
         reason = self._compared(before) if reason is None else reason
@@ -174,18 +175,18 @@ class PlaceTextures:
         return reason
 
     def _look(self, forms: Mapping[Movable, TextureForm]) -> None:
-        """Find out which of these textures are read by single numbers; nothing is changed."""
+        """Find out which of these textures are read by single numbers; change nothing."""
         before: dict[Node, Kernel] = {}
         self._exchange(forms, before)
         _restore(before)
 
     def _exchange(self, forms: Mapping[Movable, TextureForm], before: dict[Node, Kernel]) -> str | None:
-        """Put kernels with these textures into the nodes, and those that were there into `before`.
+        """Put kernels with these textures into the nodes, and the replaced kernels into `before`.
 
         Returns
         -------
         str or None
-            Why one of them cannot be scheduled as it should be.
+            The reason why one of them cannot be scheduled texel by texel.
         """
         try:
             for tensor, form in forms.items():
@@ -209,7 +210,7 @@ class PlaceTextures:
         return None
 
     def _compared(self, before: Mapping[Node, Kernel]) -> Slower | None:
-        """Why the nodes should have the kernels that they had before."""
+        """Return why the nodes should keep the kernels in `before`; None if the new ones are faster."""
         trials = {node.var.name: self._trial(node.kernel) for node in before}
         if all(trial.measured is None and trial.modelled is None for trial in trials.values()):
             return None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic in half precision: the pass, and one kernel done again in half."""
+"""Arithmetic in float16: the pass, and the rewriting of one kernel."""

@@ -26,8 +26,8 @@ class ComputeHalf:
         acc[i, j] += float(x[i, k] * w[k, j])           # sums stay in float32; a schedule may add a few terms in half
         out[i, j] = gelu(half(acc[i, j]) + b[j])
 
-    See `half_arithmetic` for what stays in float32: sums, what is made of the statistics of a row, and numbers that
-    half cannot hold.
+    Sums, values computed from the statistics of a row, and numbers that float16 cannot hold stay in float32
+    (`half_arithmetic`).
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -36,7 +36,7 @@ class ComputeHalf:
 
 
 def _compute_half(graph: Graph) -> list[dict]:
-    """Rewrite `graph` in place; returns what stays float32, and why."""
+    """Rewrite `graph` in place; return the kernels' parts that stay float32, and why."""
     log, beyond = [], set()
     for node in graph:
         if node.kernel is None or not all(isinstance(s.body, tirx.BufferStore) for s in node.kernel.stages):
@@ -51,7 +51,7 @@ def _compute_half(graph: Graph) -> list[dict]:
 
 
 def _is_large(arg) -> bool:
-    """Whether an argument is a weight with finite numbers that half cannot hold."""
+    """Whether an argument is a weight with finite numbers that float16 cannot hold."""
     if not isinstance(arg, ir.Constant) or str(arg.value.dtype) != FLOAT:
         return False
     numbers = np.abs(arg.value.numpy())

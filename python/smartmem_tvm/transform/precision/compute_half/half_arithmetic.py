@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel again with its float32 arithmetic done in half, stage by stage.
+"""Rewrite a kernel's float32 arithmetic to float16 (half), stage by stage.
 
-1. A sum of products is kept in float32, its factors and their product are halves. Whoever reads it reads a half.
+1. A sum of products stays in float32; its factors and their product are halves. Readers of the sum read a half.
 2. Any other sum (the mean of a row, the sum of a softmax) and its terms are float32: squares soon leave half's range.
-3. An element-wise stage is float32 if it reads such a sum, or if a number in it is none of half's; otherwise half.
-4. A maximum or minimum is of the type of what it compares.
-5. What only sums of products of halves read is stored as half, however it is computed: the softmax before a matmul.
+3. An element-wise stage is float32 if it reads a sum of kind 2, or if half cannot hold a number in it; otherwise half.
+4. A maximum or minimum has the type of the values that it compares.
+5. A value that only sums of products of halves read is stored as half, even if it is computed in float32: the softmax
+   before a matmul.
 """
 
 from __future__ import annotations
@@ -33,29 +34,31 @@ _NUMBERS = f"a number in it, or one that it reads, is beyond {LARGEST:.0f}, or t
 
 
 def in_half(kernel: Kernel, beyond: Sequence = ()) -> tuple[Kernel, list[str]]:
-    """The kernel in half arithmetic, and what of it stays float32; its inputs and outputs are what they were.
+    """Return the kernel in half arithmetic, and the reasons why parts of it stay float32.
+
+    Its inputs and outputs keep their types.
 
     Parameters
     ----------
     kernel : Kernel
-        Each stage of which is one store.
+        Each of its stages is one store.
     beyond : sequence of buffers
-        Inputs with finite numbers beyond half's range, which must not become infinite: the softmax of a row that is
-        masked as a whole would not be a number. A mask (`_is_mask`) is read as the nearest half, what reads any other
-        is computed in float32.
+        Inputs with finite numbers beyond half's range, which must not become infinite: the softmax of a fully masked
+        row would be NaN. Numbers of a mask (`_is_mask`) are rounded to the nearest finite half; stages that read any
+        other of these inputs are computed in float32.
     """
     halved = _Halved(kernel, beyond)
     return halved.kernel(), list(halved.reasons)
 
 
 def _holds(value) -> bool:
-    """Whether the numbers written in a value are halves, or near to one."""
+    """Whether half can hold the literals in a value, rounded: each is zero or within `SMALLEST` and `LARGEST`."""
     numbers = [abs(imm.value) for imm in collect(value, tirx.FloatImm)]
     return all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
 
 
 def _is_mask(kernel: Kernel, buffer) -> bool:
-    """Whether an input is only added to something, and large numbers in it reach no result of the kernel."""
+    """Whether an input is only read as a summand, and large numbers in it reach no result of the kernel."""
     added = [part for stage in kernel.stages for add in collect(stage.body, tirx.Add) for part in (add.a, add.b)]
     direct = sum(isinstance(part, ir.TensorLoad) and part.source.same_as(buffer) for part in added)
     every = sum(load.source.same_as(buffer) for stage in kernel.stages for load in stage.loads)
@@ -93,7 +96,7 @@ class _Halved:
         return self._stored(stage, value, self.new.get(buffer, buffer), narrow)
 
     def _stored(self, stage: Stage, value, buffer, narrow: bool = False) -> Stage:
-        """The stage with another value and buffer; both are made to fit."""
+        """Return the stage with another value and buffer; casts make the types agree."""
 
         def fitting(expr):
             return expr if str(expr.ty.dtype) == str(buffer.dtype) else expr.astype(str(buffer.dtype))
@@ -115,11 +118,11 @@ class _Halved:
         return self._stored(stage, total + self._float(term), stage.body.buffer)
 
     def _may_hold(self, value) -> bool:
-        """Whether half holds the numbers in a value, and those that it reads of inputs."""
+        """Whether half can hold the literals in a value, and the inputs that it reads."""
         return _holds(value) and not any(load.source.same_as(b) for load in loads(value) for b in self.beyond)
 
     def _only_multiplied(self, buffer) -> bool:
-        """Whether nothing but sums of products reads an intermediate result, as a factor beside halves."""
+        """Whether sums of products alone read an intermediate result, as a factor beside halves."""
         readers = [s for s in self.original.stages if any(load.source.same_as(buffer) for load in s.loads)]
         return bool(readers) and all(self._multiplies(reader, buffer) for reader in readers)
 
@@ -131,7 +134,7 @@ class _Halved:
         return bool(others) and all(load.source in self.original.inputs for load in others)
 
     def _may_be_half(self, value, own) -> bool:
-        """Whether half holds the numbers in a value that goes to buffer `own`, and it reads no float32 sum."""
+        """Whether half can hold the numbers in a value for buffer `own`, and the value reads no float32 sum."""
         statistics = [b for b in self.original.intermediates if b not in self.products and b not in self.new]
         floats = [b for b in statistics if str(b.dtype) == FLOAT and not b.same_as(own)]
         return self._may_hold(value) and not any(load.source.same_as(b) for load in loads(value) for b in floats)
@@ -139,7 +142,7 @@ class _Halved:
     # -- expressions ---------------------------------------------------------------------------------------------------
 
     def _float(self, value):
-        """The float32 expression, with what it reads of halves widened."""
+        """Return the float32 expression, with its loads of halves widened."""
         return tvm_ffi.structural_map(value, (ir.TensorLoad, self._widened))
 
     def _widened(self, load):
@@ -147,7 +150,7 @@ class _Halved:
         return load if new is None else new[tuple(load.indices)].astype(FLOAT)
 
     def _half(self, value):
-        """The same expression of halves, for one of float32; others (indices, conditions) keep their type."""
+        """Return a float32 expression in halves; others (indices, conditions) keep their type."""
         if not isinstance(value.ty, ir.PrimType):
             return value
         dtype = str(value.ty.dtype)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scales and shifts done in the weights before or after them: two passes and what they share."""
+"""Passes that fold scales and shifts into the weights before or after them, and their shared functions."""

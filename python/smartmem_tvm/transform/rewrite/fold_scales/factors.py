@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constant factors (or summands) of a tensor on their way through operators that only move data.
+"""Move constant factors (or summands) of a tensor through operators that only move data.
 
 A factor is an array with as many axes as the tensor, each of the tensor's extent or 1; it is moved like the tensor.
 """
@@ -14,12 +14,12 @@ from tvm import relax
 from ....ir.block import Bindings, operator, shape_of
 
 RESHAPES = ("reshape", "squeeze", "expand_dims", "flatten")
-# A tensor with more elements is not written out to see how a reshape moves a factor.
+# Elements of the largest tensor that a factor is broadcast to in order to see how a reshape moves the factor.
 _WRITTEN_OUT = 1 << 24
 
 
 def aligned(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """A constant operand as a factor of a tensor of this shape; None if it would broadcast the tensor."""
+    """Return a constant operand as a factor of a tensor of this shape; None if it would broadcast the tensor."""
     if array.ndim > len(shape):
         return None
     array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
@@ -28,13 +28,13 @@ def aligned(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def trimmed(array: np.ndarray, ndim: int) -> np.ndarray:
-    """Without the leading axes of extent 1 that are more than `ndim`: a bias stays a vector."""
+    """Return the array without leading axes of extent 1 beyond `ndim`: a bias stays a vector."""
     extra = max(array.ndim - ndim, 0)
     return array.reshape(array.shape[extra:]) if all(n == 1 for n in array.shape[:extra]) else array
 
 
 def moved_back(value, factor: np.ndarray) -> np.ndarray | None:
-    """The factor of a data movement's operand that gives this factor of its result; None if it moves no data."""
+    """Return the factor of a movement's operand that gives this factor of its result; None for other operators."""
     name = operator(value)
     if name == "permute_dims":
         return factor.transpose(np.argsort(_axes(value, factor.ndim)))
@@ -42,7 +42,7 @@ def moved_back(value, factor: np.ndarray) -> np.ndarray | None:
 
 
 def moved_on(value, factor: np.ndarray) -> np.ndarray | None:
-    """The factor of a data movement's result that this factor of its operand gives; None if it moves no data."""
+    """Return the factor of a movement's result that this factor of its operand gives; None for other operators."""
     name = operator(value)
     if name == "permute_dims":
         return factor.transpose(_axes(value, factor.ndim))
@@ -75,7 +75,7 @@ def _reshaped(factor: np.ndarray, before: tuple[int, ...], after: tuple[int, ...
 
 
 def slice_of(value) -> tuple[int, np.ndarray] | None:
-    """Axis and indices that a ``strided_slice`` along one axis takes."""
+    """Return the axis and the indices that a ``strided_slice`` along one axis takes."""
     source = shape_of(value.args[0])
     axes, begin, end, *strides = ([int(each) for each in getattr(arg, "fields", arg)] for arg in value.args[1:])
     if len(axes) != 1:
@@ -85,7 +85,7 @@ def slice_of(value) -> tuple[int, np.ndarray] | None:
 
 
 def part_of(block: Bindings, value) -> tuple[int, np.ndarray] | None:
-    """Axis and indices that a slice along one axis, or a field of a split, takes of a tensor."""
+    """Return the axis and the indices that a slice along one axis, or a field of a split, takes of a tensor."""
     if operator(value) == "strided_slice":
         return slice_of(value)
     split = block.values.get(value.tuple_value) if isinstance(value, relax.TupleGetItem) else None

@@ -26,9 +26,9 @@ class FoldNormAffine:
         y = layer_norm(x, 1, 0)
         z = add(matmul(reshape(y), gamma * w), b + beta @ w)      # both known at compile time
 
-    DNNFusion's distributive law. The normalization becomes a PrimFunc without the two operands, which is a fifth to a
-    third faster. Refused if `gamma` or `beta` is no constant, if anything that reads the result (through operators
-    that move data) has no constant weights, is padded or is a result of the function, and for any axis but the last.
+    This is DNNFusion's distributive law. The normalization becomes a PrimFunc without the two operands, which is a
+    fifth to a third faster. Refused if `gamma` or `beta` is no constant, if a reader of the result (through operators
+    that move data) has no constant weights, has padding or is a result of the function, and for any axis but the last.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -42,7 +42,7 @@ class FoldNormAffine:
 
 
 def fold_norm_affine(block: Bindings, without_affine: Callable[[ir.Call], relax.Expr]) -> list[dict]:
-    """Fold what can be folded, in place; `without_affine` makes the bare operator. Returns one decision for each."""
+    """Fold scales and shifts in place; `without_affine` makes the bare operator. Return one decision for each."""
     decisions = []
     for var in block.order:
         affine = _affine(block.values[var])
@@ -54,7 +54,7 @@ def fold_norm_affine(block: Bindings, without_affine: Callable[[ir.Call], relax.
 
 
 def _affine(value) -> Affine | None:
-    """Scale and shift of a layer normalization of the last axis."""
+    """Return scale and shift of a layer normalization of the last axis."""
     if operator(value) != "nn.layer_norm" or shape_of(value) is None:
         return None
     ndim = len(shape_of(value))

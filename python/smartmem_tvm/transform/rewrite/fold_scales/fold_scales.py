@@ -29,10 +29,10 @@ class FoldScales:
         q = add(matmul(x, wq * 0.125), bq * 0.125)
         p = matmul(permute_dims(reshape(q)), k)
 
-    DNNFusion's associative law. A constant factor, one number or one for each channel, moves back through matmuls,
-    convolutions (grouped ones too), additions of constants and operators that only move data, slices among them, until
-    it meets constant weights; failing that, it moves forward to the weights of all that reads the product. So batch
-    normalization ends up in the convolution before it.
+    This is DNNFusion's associative law. A constant factor, one number or one for each channel, moves back through
+    matmuls, convolutions (grouped ones too), additions of constants and operators that only move data, slices among
+    them, until it meets constant weights. Failing that, it moves forward to the weights of all readers of the product.
+    So batch normalization is folded into the convolution before it.
 
     Refused are factors that broadcast the tensor or differ along other axes than the channels, and tensors on the way
     that have other readers.
@@ -44,7 +44,7 @@ class FoldScales:
 
 
 def fold_scales(block: Bindings) -> list[dict]:
-    """Fold what can be folded, in place; returns one decision for each multiplication that is gone."""
+    """Fold factors in place; return one decision for each multiplication that is removed."""
     decisions = []
     for var in block.order:
         found = _factor(block.values[var])
@@ -60,7 +60,7 @@ def fold_scales(block: Bindings) -> list[dict]:
 
 
 def _factor(value) -> tuple[relax.Var, np.ndarray] | None:
-    """The tensor and the scale of a multiplication by, or division by, a constant."""
+    """Return the tensor and the scale of a multiplication or division by a constant."""
     name = operator(value)
     if name not in ("multiply", "divide"):
         return None

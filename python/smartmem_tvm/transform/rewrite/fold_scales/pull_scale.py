@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A multiplication by constants done in the weights before it."""
+"""Fold a multiplication by constants into the weights before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEPTH = 32
 
 
 def pull(block: Bindings, var, scale: np.ndarray, reader, depth: int = 0, most: int = 0) -> dict | None:
-    """Multiply `var` without an operator: in the weights that it is computed from.
+    """Multiply `var` by scaling the weights that it is computed from.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ def pull(block: Bindings, var, scale: np.ndarray, reader, depth: int = 0, most: 
     reader : Var
         The only variable that may read it.
     most : int
-        Elements that a constant which is no weight may have in the end: by default those of `scale`, which has more of
-        them where it was moved over a reshape.
+        The most elements that a scaled constant other than a weight may have, by default those of `scale`: `scale`
+        grows when it is moved over a reshape.
 
     Returns
     -------

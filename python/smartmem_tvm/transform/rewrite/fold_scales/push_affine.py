@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A multiplication by constants, and an addition after it, done in the weights after them."""
+"""Fold a multiplication by constants, and an addition after it, into the weights after them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....ir.block import CONVOLUTIONS, Bindings, constant, operator, shape_of, w
 from .factors import aligned, moved_on, part_of
 from .pull_scale import has_plain_layout
 
-# So many operators are looked at on the way.
+# The most operators that are visited on the way to the weights.
 _LONGEST = 64
 
 
@@ -36,9 +36,9 @@ class Affine:
 
 
 def push(block: Bindings, var, affine: Affine) -> dict | None:
-    """Apply `affine` to `var` without an operator: in the weights of everything that reads it.
+    """Apply `affine` to `var` in the weights of all of its readers.
 
-    Between may be operators that only move data, as long as they move nothing else.
+    Operators that only move data may lie between, as long as they move no other tensor.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def push(block: Bindings, var, affine: Affine) -> dict | None:
 
 
 def _through(block: Bindings, reader, pending: dict) -> Affine | None:
-    """What a data movement makes of it; None if `reader` is none."""
+    """Return the affine map behind a data movement; None if `reader` is none."""
     value = block.values[reader]
     if isinstance(value, ir.Var):
         return pending[value]
@@ -99,7 +99,7 @@ def _through(block: Bindings, reader, pending: dict) -> Affine | None:
 
 
 def _through_product(block: Bindings, reader, pending: dict) -> Affine | None:
-    """A factor of one factor is one of the product; a positive one is kept by ReLU."""
+    """Return the affine map behind a product, whose factor it scales, or behind a ReLU, if the scale is positive."""
     value = block.values[reader]
     first, *others = value.args
     if operator(value) == "multiply" and first not in pending:
@@ -144,7 +144,7 @@ def _into_weights(block: Bindings, reader, pending: dict) -> dict | None:
 
 
 def _matmul(matrix: np.ndarray, affine: Affine) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """The scaled matrix, and what the shift adds to each column."""
+    """Return the scaled matrix, and the bias that the shift adds to each column."""
     if matrix.ndim != 2 or not _along(affine, -1):
         return None
     scaled = matrix * affine.scale.reshape(-1, 1)
@@ -155,7 +155,7 @@ def _matmul(matrix: np.ndarray, affine: Affine) -> tuple[np.ndarray, np.ndarray 
 
 
 def _convolution(value, kernel: np.ndarray, affine: Affine) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """The scaled kernel, and what the shift adds to each output channel; zeros of a padding must not be shifted."""
+    """Return the scaled kernel and the shift's bias of each output channel; zeros of a padding must not be shifted."""
     padded = any(int(each) for each in value.attrs.padding)
     shifted = affine.shift is not None and affine.shift.any()
     if not has_plain_layout(value) or not _along(affine, 1) or (padded and shifted):
@@ -177,7 +177,7 @@ def _along(affine: Affine, axis: int) -> bool:
 
 
 def _with_bias(block: Bindings, var, call, bias) -> dict:
-    """Add a bias to what `var` is bound to: in the addition of a constant that reads it, or by one of its own."""
+    """Add a bias to the value of `var`: in the addition of a constant that reads it, or by a new addition."""
     readers = block.readers(var)
     if block.is_read_once(var) and operator(block.values[readers[0]]) == "add":
         addition = block.values[readers[0]]

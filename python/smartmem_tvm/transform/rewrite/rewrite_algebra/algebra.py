@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of one dataflow block as algebra sees it: operators with facts, who reads whom, what equals what.
+"""The graph of one dataflow block for rewriting: operators with shapes and dtypes, readers, and value numbers.
 
 `AlgebraGraph` reads the bindings of a block and writes them back. Operators of the rewrite rules are nodes that may
-change; everything else is a node that only keeps its operands alive and is written back as it was.
+change; any other binding is a node that only keeps its operands alive and is written back as it was.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .terms import REDUCTIONS, Cost, Reduce, Refused, Term, TermFacts, operator_
 
 INPUT, OPAQUE, CONSTANT, ALIAS = "input", "opaque", "constant", "alias"
 _PREFIX = "relax."
-# Constants up to this size are compared by value; all others by identity.
+# Constants of up to so many elements are compared by value; all others by identity.
 _COMPARED = 1 << 16
-# A dying cone is followed this far.
+# The most nodes that are followed when a rewrite removes a node and the operands that only this node needs.
 _CONE = 64
 
 
 class AlgebraNode:
-    """One value. Identity is that of the object; `number` is equal for values that are known to be equal."""
+    """One value; nodes compare by object identity, and `number` is equal for values that are known to be equal."""
 
     __slots__ = ("args", "array", "attrs", "binding", "facts", "number", "op", "pinned", "readers", "source")
 
@@ -35,13 +35,13 @@ class AlgebraNode:
         self.op, self.args, self.attrs, self.facts, self.number = op, args, attrs, facts, number
         self.readers: dict[AlgebraNode, None] = {}
         self.pinned = False  # visible outside of the block
-        self.binding = None  # as it was read; None for a node that rewriting made, or changed
+        self.binding = None  # the original binding; None for a node that rewriting made or changed
         self.source: relax.Expr | None = None  # the expression that stands for this value
-        self.array: np.ndarray | None = None  # of a constant, once it was looked at
+        self.array: np.ndarray | None = None  # numbers of a constant, once they were read
 
     @property
     def alive(self) -> bool:
-        """Whether somebody needs it."""
+        """Whether the node has a reader, or is visible outside of the block."""
         return bool(self.readers) or self.pinned
 
 
@@ -70,7 +70,7 @@ class AlgebraGraph:
             args = tuple(self._leaf(var) for var in variables(binding.value))
             node = AlgebraNode(OPAQUE, args, None, facts or TermFacts((), "object"), self._fresh())
         node.binding, node.source = binding, binding.var
-        # What a cast makes known, sizes, is read by types, of which nothing is seen here.
+        # A MatchCast binds sizes, which types refer to; those readers are not nodes of this graph.
         node.pinned = not isinstance(binding.var, relax.DataflowVar) or isinstance(binding, relax.MatchCast)
         for arg in args:
             arg.readers[node] = None
@@ -78,7 +78,7 @@ class AlgebraGraph:
         self.nodes.append(node)
 
     def _consistent(self, described, value, facts: TermFacts) -> bool:
-        """Whether the operator's type is what the terms say it is; if not, it is none of their business."""
+        """Whether the operator's type is the one that the terms give; if not, no rule applies to it."""
         op, attrs = described
         operands = [_facts(arg.ty) for arg in value.args]
         if None in operands:
@@ -100,7 +100,7 @@ class AlgebraGraph:
         return node
 
     def constant(self, value) -> AlgebraNode:
-        """The node of a constant: a Relax constant, or a numpy array."""
+        """Return the node of a constant: a Relax constant, or a numpy array."""
         if isinstance(value, np.ndarray):
             array, expr = value, None
             facts = TermFacts(array.shape, str(array.dtype), True)
@@ -117,7 +117,7 @@ class AlgebraGraph:
         return node
 
     def array(self, node: AlgebraNode) -> np.ndarray:
-        """Values of a constant."""
+        """Return the values of a constant."""
         if node.array is None:
             node.array = node.source.value.numpy()
         return node.array
@@ -142,7 +142,7 @@ class AlgebraGraph:
     # Changing
 
     def build(self, term: Any, attrs: Any, dtype: str, made: dict) -> AlgebraNode:
-        """The node of a term whose leaves are nodes and numbers; equal terms in `made` become one node."""
+        """Return the node of a term whose leaves are nodes and numbers; equal terms in `made` become one node."""
         if isinstance(term, AlgebraNode):
             return term
         if term in made:
@@ -161,12 +161,12 @@ class AlgebraGraph:
         return node
 
     def replace(self, node: AlgebraNode, new: AlgebraNode) -> list[AlgebraNode]:
-        """Let the variable of `node` stand for `new`; returns the nodes that lost a reader and live on."""
+        """Let the variable of `node` stand for `new`; return the nodes that lost a reader and are still alive."""
         for arg in set(node.args):
             arg.readers.pop(node, None)
         touched = list(node.args)
         if not new.readers and not new.pinned and new.binding is None and new.source is None:
-            # Made just now for this place: the node takes over its content and keeps its variable.
+            # `new` was made for this place only: the node takes over its operator and keeps its own variable.
             for arg in set(new.args):
                 arg.readers.pop(new, None)
                 arg.readers[node] = None
@@ -174,7 +174,7 @@ class AlgebraGraph:
         else:
             for reader in node.readers:
                 if reader.op != OPAQUE:
-                    reader.binding = None  # it may be needed before the variable that it read is bound
+                    reader.binding = None  # rebuilt: the old binding may come before the variable it would read
                 reader.args = tuple(new if arg is node else arg for arg in reader.args)
                 new.readers[reader] = None
             new.pinned = new.pinned or node.pinned
@@ -182,7 +182,7 @@ class AlgebraGraph:
         return self._release(touched)
 
     def _release(self, nodes: Iterable[AlgebraNode]) -> list[AlgebraNode]:
-        """Take out what nobody reads any more, and its operands in turn."""
+        """Remove nodes without readers, and their operands in turn."""
         stack, alive = list(nodes), []
         while stack:
             node = stack.pop()
@@ -197,11 +197,11 @@ class AlgebraGraph:
     # Asking
 
     def cost(self, node: AlgebraNode) -> Cost:
-        """Cost of the operator of one node."""
+        """Return the cost of the operator of one node."""
         return operator_cost(node.op, [arg.facts for arg in node.args], node.facts)
 
     def find(self, op: str, args: tuple, attrs: Any) -> AlgebraNode | None:
-        """The node that already applies an operator to these nodes."""
+        """Return the node that already applies an operator to these nodes, or None."""
         few = min((arg for arg in args), key=lambda arg: len(arg.readers))
         for reader in islice(few.readers, _CONE):
             if reader.op == op and reader.args == args and reader.attrs in (None, attrs):
@@ -209,14 +209,14 @@ class AlgebraGraph:
         return None
 
     def operator(self, node: AlgebraNode) -> str:
-        """Name of the Relax operator of a node, known to algebra or not; empty for anything else."""
+        """Return the name of a node's Relax operator, in the rules or not; empty if it is no operator."""
         value = node.binding.value if node.op == OPAQUE else None
         if isinstance(value, ir.Call) and isinstance(value.op, ir.Op):
             return value.op.name.removeprefix(_PREFIX)
         return node.op if node.op in self.vocabulary else ""
 
     def dying(self, root: AlgebraNode, kept: set[AlgebraNode]) -> list[AlgebraNode]:
-        """The nodes that nobody needs once `root` is computed another way, `root` first, if `kept` are still read."""
+        """Return the nodes without readers once `root` is computed another way, `root` first; `kept` stay in use."""
         gone, stack = {root: None}, list(root.args)
         while stack and len(gone) < _CONE:
             node = stack.pop()
@@ -230,7 +230,7 @@ class AlgebraGraph:
     # Writing
 
     def write(self, operators: dict) -> list[relax.Binding]:
-        """Bindings of the block as it is now; `operators` makes a call: name -> (operands, attributes) -> value."""
+        """Return the bindings of the block as it is now; `operators`: name -> (operands, attributes) -> call."""
         builder = relax.BlockBuilder()
         done: set[AlgebraNode] = set()
         bindings: list[relax.Binding] = []
@@ -262,14 +262,14 @@ class AlgebraGraph:
         return relax.VarBinding(node.source, value)
 
     def expression(self, node: AlgebraNode) -> relax.Expr:
-        """What stands for a node in the module."""
+        """Return the expression that stands for a node in the module."""
         if node.source is None and node.op == CONSTANT:
             node.source = relax.const(node.array, node.facts.dtype)
         return node.source
 
 
 def _describe(value, vocabulary: frozenset[str]) -> tuple[str, Any] | None:
-    """Operator and attributes of a call, if algebra knows it."""
+    """Return operator and attributes of a call, if the rules have the operator."""
     if not isinstance(value, ir.Call) or not isinstance(value.op, ir.Op):
         return None
     op = value.op.name.removeprefix(_PREFIX)
@@ -286,7 +286,7 @@ def _describe(value, vocabulary: frozenset[str]) -> tuple[str, Any] | None:
 
 
 def _is_finite(expr: relax.Expr) -> bool:
-    """Whether it may have numbers only: the laws of algebra hold for no others, as in ``inf - inf``."""
+    """Whether an expression's constants are finite: the laws do not hold for infinity and NaN, as in ``inf - inf``."""
     if not isinstance(expr, ir.Constant):
         return True
     array = expr.value.numpy()
@@ -294,7 +294,7 @@ def _is_finite(expr: relax.Expr) -> bool:
 
 
 def _facts(ty) -> TermFacts | None:
-    """Facts of a tensor with a static shape."""
+    """Return the facts of a tensor with a static shape."""
     if not isinstance(ty, relax.TensorType) or ty.shape is None or ty.dtype is None:
         return None
     try:

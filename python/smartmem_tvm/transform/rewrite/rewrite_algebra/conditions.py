@@ -12,14 +12,14 @@ from .match import Match, facts_of, same
 from .terms import Reduce
 
 _DEPTH = 12
-_LOOKED_AT = 1 << 16  # elements of a constant
-# Not negative whatever they read (NaN aside, which every rewrite keeps) ...
+_LOOKED_AT = 1 << 16  # elements of the largest constant whose numbers are examined
+# Operators whose results are not negative, whatever they read (except for NaN, which every rewrite keeps) ...
 _NEVER_NEGATIVE = frozenset(
     ("abs", "square", "exp", "sqrt", "rsqrt", "sigmoid", "nn.relu", "nn.softmax", "nn.relu6", "variance", "std")
 )
-# ... and not negative if no operand is.
+# ... and operators whose results are not negative if no operand is.
 _KEEPS_SIGN = frozenset(("add", "multiply", "divide", "power", "sum", "mean", "prod", "max", "min", "minimum"))
-# Of operators without algebra, those that only move the elements of one operand.
+# Operators outside of the rules that only move the elements of one operand.
 _MOVES_ONE = frozenset(("reshape", "permute_dims", "squeeze", "expand_dims", "broadcast_to", "strided_slice"))
 
 
@@ -30,7 +30,7 @@ def holds(condition: str, graph: AlgebraGraph, match: Match, root: AlgebraNode) 
 
 @cache
 def parse_condition(condition: str) -> tuple[ast.expr, ...]:
-    """The conditions between the semicolons."""
+    """Return the conditions between the semicolons, parsed."""
     return tuple(ast.parse(each.strip(), mode="eval").body for each in condition.split(";") if each.strip())
 
 
@@ -50,7 +50,7 @@ def _alike(match: Match, first: Any, second: Any) -> bool:
 
 
 def _steady(match: Match, value: Any) -> bool:
-    """One number for all that is reduced, in a shape that fits before and after the reduction."""
+    """Whether a value is constant along the reduced axes, and its shape fits before and after the reduction."""
     reduce: Reduce = match.attrs
     facts = facts_of(value)
     if not facts.shape:
@@ -59,7 +59,7 @@ def _steady(match: Match, value: Any) -> bool:
     if missing < 0:
         return False
     if not reduce.keepdims and any(axis >= missing for axis in reduce.axes):
-        return False  # its axes would no longer stand below those of the result
+        return False  # its axes would no longer align with those of the result
     return all(axis < missing or facts.shape[axis - missing] == 1 for axis in reduce.axes)
 
 
@@ -67,7 +67,7 @@ _PREDICATES = {"alike": _alike, "steady": _steady}
 
 
 def not_negative(graph: AlgebraGraph, value: Any, depth: int = 0) -> bool:
-    """Whether no element can be below zero, by the way the value is computed."""
+    """Whether no element can be below zero, judged by the operators that compute the value."""
     if depth > _DEPTH:
         return False
     if isinstance(value, AlgebraNode) and value.op == CONSTANT:

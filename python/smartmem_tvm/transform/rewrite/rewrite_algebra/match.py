@@ -11,15 +11,15 @@ from typing import Any
 from .algebra import AlgebraGraph, AlgebraNode
 from .terms import CHAINS, Refused, Term, TermFacts, combine, result_facts
 
-# Matching modulo both laws is NP-complete (DNNFusion, section 4.2): longer chains are seen in windows of this length,
-# and of the matches of one rule at one place so many are looked at.
+# Matching modulo both laws is NP-complete (DNNFusion, section 4.2). Longer chains are therefore matched in windows of
+# `CHAIN` operands, and `MATCHES` limits the matches of one rule at one place.
 CHAIN = 8
 MATCHES = 32
 
 
 @dataclass(frozen=True)
 class Match:
-    """What the variables of a pattern stand for.
+    """The values that the variables of a pattern stand for.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Match:
 
 
 def chain(root: AlgebraNode) -> list[AlgebraNode]:
-    """Summands of a sum, factors of a product: through operators that have no other reader, from left to right."""
+    """Return the summands of a sum, or factors of a product, through operators without other readers, left to right."""
     parts, changed = [root], True
     while changed and len(parts) < CHAIN:
         changed = False
@@ -51,13 +51,13 @@ def chain(root: AlgebraNode) -> list[AlgebraNode]:
 
 
 def matches(graph: AlgebraGraph, pattern: Any, root: AlgebraNode) -> Iterator[Match]:
-    """Ways to read `root` as `pattern`, at most `MATCHES`."""
+    """Yield the matches of `pattern` at `root`, at most `MATCHES`."""
     if root.op != pattern.op:
         return iter(())
     if root.op not in CHAINS:
         return islice(_match(graph, pattern, root, Match()), MATCHES)
     found = _in_chain(graph, pattern, chain(root), Match(), whole=False)
-    # ``a * b`` matches in every order, and all come to the same.
+    # ``a * b`` of two different variables matches in every order, always with the same result.
     any_order = all(isinstance(arg, str) for arg in pattern.args) and len(set(pattern.args)) == len(pattern.args)
     return islice(found, 1 if any_order else MATCHES)
 
@@ -92,9 +92,9 @@ def _in_order(graph: AlgebraGraph, patterns: tuple, values: tuple, so_far: Match
 def _in_chain(
     graph: AlgebraGraph, pattern: Term, parts: list[AlgebraNode], so_far: Match, whole: bool
 ) -> Iterator[Match]:
-    """Match the operands of a chain in any order; what is left becomes the last variable if `whole`, else the rest."""
+    """Match the operands of a chain in any order; those left become the last variable if `whole`, else the rest."""
     wanted = _operands(pattern, pattern.op)
-    # What says most about its partner comes first.
+    # The most specific operands come first: terms, then bound variables, then free ones.
     wanted.sort(key=lambda each: isinstance(each, str) + (isinstance(each, str) and each not in so_far.bound))
     yield from _assign(graph, pattern.op, wanted, parts, so_far, whole)
 
@@ -146,7 +146,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def facts_of(term: Any, attrs: Any = None, dtype: str = "float32") -> TermFacts:
-    """Facts of a term over nodes and numbers; numbers are scalars of `dtype`.
+    """Return the facts of a term over nodes and numbers; numbers are scalars of `dtype`.
 
     Raises
     ------
@@ -161,12 +161,12 @@ def facts_of(term: Any, attrs: Any = None, dtype: str = "float32") -> TermFacts:
 
 
 def instantiate(graph: AlgebraGraph, template: Any, match: Match, root: AlgebraNode) -> Any:
-    """The replacement over nodes, joined with the rest of the chain in the cheapest order.
+    """Return the replacement over nodes, joined with the rest of the chain in the cheapest order.
 
     Raises
     ------
     Refused
-        As `facts_of`; if it is what stands there already.
+        As `facts_of`; also if the replacement equals the present term.
     """
 
     def facts(term):
@@ -195,7 +195,7 @@ def instantiate(graph: AlgebraGraph, template: Any, match: Match, root: AlgebraN
 
 
 def _reuse(graph: AlgebraGraph, term: Any, attrs: Any) -> Any:
-    """The term with a node wherever the graph computes the same already."""
+    """Return the term with a node in the place of each subterm that the graph already computes."""
     if not isinstance(term, Term):
         return term
     args = tuple(_reuse(graph, arg, attrs) for arg in term.args)

@@ -31,7 +31,7 @@ _NUMPY_REDUCE = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max,
 
 
 def evaluate(op: str, operands: list[np.ndarray], attrs: Any, dtype: str) -> np.ndarray:
-    """Value of one operator over constants; `attrs` is the `terms.Reduce` of a reduction."""
+    """Return the value of one operator over constants; `attrs` is the `terms.Reduce` of a reduction."""
     with np.errstate(all="ignore"):
         if op in _NUMPY_REDUCE:
             result = _NUMPY_REDUCE[op](operands[0], axis=attrs.axes, keepdims=attrs.keepdims)

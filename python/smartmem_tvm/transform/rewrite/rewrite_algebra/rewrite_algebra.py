@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RewriteAlgebra: the same numbers by cheaper operators."""
+"""RewriteAlgebra: replace operators by cheaper ones that compute the same."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .conditions import holds
 from .match import CHAIN, Match, facts_of, instantiate, matches
 from .terms import REDUCTIONS, Cost, Refused, Term, operator_cost, operators, parse_term
 
-# An operator is matched again when something changed so many operators before it: deeper than every pattern.
+# Levels of readers above a changed operator that are matched again: no pattern is deeper.
 _REACH = CHAIN
-# A value with more readers is not worth a look when it loses one.
+# A value with more readers than this is not matched again when it loses one.
 _FEW = 4
 
 
@@ -42,11 +42,11 @@ class RewriteAlgebra:
         c = multiply(x, a)         # 2 n operations
 
     The dataflow blocks are cut at operators that no rule mentions. Within a part, the match that saves most operations
-    is applied (then most bytes read and written, then most operators), until none saves any; a value that is read
-    elsewhere is not saved. Costs come from the shapes, so a law that broadcasts sooner than before is refused.
+    is applied (then most bytes read and written, then most operators), until none saves any. A value with another
+    reader counts as not saved. Costs come from the shapes, so a law that broadcasts earlier than before is refused.
 
-    Refused are rules whose condition is not known to hold, whose result would have another shape or dtype, operands of
-    several dtypes, symbolic shapes, and whatever is outside of a dataflow block.
+    Refused are rules whose condition is not known to hold or whose result would have another shape or dtype, operands
+    of several dtypes, symbolic shapes, and operators outside of a dataflow block.
 
     Parameters
     ----------
@@ -91,11 +91,11 @@ class _Rewriting:
         self.heap: list = []
 
     def run(self) -> list[dict]:
-        """Rewrite the graph; returns one decision for each rule that was applied."""
+        """Rewrite the graph; return one decision for each rule that was applied."""
         return [decision for part in self._parts() for decision in self._rewrite(part)]
 
     def _parts(self) -> list[list[AlgebraNode]]:
-        """Operators that rules mention, connected by each other's results (DNNFusion's sub-graphs)."""
+        """Return groups of connected operators that rules mention (DNNFusion's sub-graphs)."""
         part_of: dict[AlgebraNode, list[AlgebraNode]] = {}
         for node in self.graph.nodes:
             if node.op not in self.graph.vocabulary:
@@ -133,7 +133,7 @@ class _Rewriting:
             self._apply(best)
 
     def _look_at(self, nodes: Iterable[AlgebraNode]) -> None:
-        """Find what can be done at each of these nodes, as they are now."""
+        """Find the candidates at each of these nodes, as they are now."""
         for root in nodes:
             self.version[root] = next(self.order)
             for rule in self.rules.get(root.op, ()):
@@ -147,7 +147,7 @@ class _Rewriting:
         heapq.heappush(self.heap, (key, next(self.order), found.root, self.version[found.root], found))
 
     def _priced(self, rule: RewriteRule, match: Match, root: AlgebraNode) -> _Candidate | None:
-        """The rewrite with what it saves; None if it may not be made or does not pay."""
+        """Return the rewrite with its saving; None if it is refused or does not pay."""
         if not holds(rule.condition, self.graph, match, root):
             return None
         try:
@@ -172,7 +172,7 @@ class _Rewriting:
         self._look_at(self._upwards(changed))
 
     def _upwards(self, nodes: list[AlgebraNode]) -> list[AlgebraNode]:
-        """These nodes and the readers of their results, as far as a pattern reaches."""
+        """Return these nodes and the readers of their results, as far as a pattern reaches."""
         seen, level = dict.fromkeys(nodes), nodes
         for _ in range(_REACH):
             level = [reader for node in level for reader in node.readers if reader not in seen]
@@ -181,7 +181,7 @@ class _Rewriting:
 
 
 def _price(term: Any, attrs: Any, dtype: str) -> tuple[Cost, set[AlgebraNode]]:
-    """Cost of the operators in a term, equal ones once, and the nodes it reads."""
+    """Return the cost of the operators in a term, equal ones once, and the nodes that it reads."""
     done: set = set()
     leaves: set[AlgebraNode] = set()
 
@@ -205,5 +205,5 @@ def _maker(name: str):
     return lambda args, _attrs: make(*args)
 
 
-# How each operator of the rules is written in Relax.
+# Operator of the rules -> function that writes it in Relax.
 OPERATORS = {name: _maker(name) for name in FLOPS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terms of the rewrite rules: read from text, and what shape and cost they have over tensors."""
+"""Terms of the rewrite rules: their parser, and their shapes and costs over tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BINARY = {
     ast.MatMult: "matmul",
 }
 _SPELLED = {"relu": "nn.relu"}
-# A larger constant than those it is computed from is not folded, unless it is small.
+# Elements up to which a constant is folded even if it is larger than its operands.
 _SMALL = 1 << 12
 
 
@@ -41,7 +41,7 @@ class Term(NamedTuple):
 
 
 class Reduce(NamedTuple):
-    """Attributes of a reduction: shape it reads, axes (ascending, not negative), whether they stay as ones."""
+    """Attributes of a reduction: operand's shape, axes (ascending, not negative), and whether they stay as ones."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
@@ -80,7 +80,7 @@ def _term(node: ast.expr) -> Any:
 
 
 def operators(term: Any) -> frozenset[str]:
-    """Names of all operators in a term."""
+    """Return the names of all operators in a term."""
     if not isinstance(term, Term):
         return frozenset()
     return frozenset((term.op,)).union(*map(operators, term.args))
@@ -88,7 +88,7 @@ def operators(term: Any) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class TermFacts:
-    """What rewriting needs to know of a value: its shape, its dtype, and whether it is known at compile time."""
+    """Shape and dtype of a value, and whether it is known at compile time."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -96,17 +96,17 @@ class TermFacts:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Size in memory."""
+        """Return the size in memory, in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
 
 
 def result_shape(op: str, shapes: list[tuple[int, ...]], attrs: Any) -> tuple[int, ...]:
-    """Shape of one operator's result; `attrs` is a `Reduce` for reductions and unused otherwise.
+    """Return the shape of one operator's result; `attrs` is a `Reduce` for reductions and unused otherwise.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def _matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, .
 
 
 class Cost(NamedTuple):
-    """What rewriting makes smaller, in this order; comparable, and it adds up element by element."""
+    """The costs that rewriting reduces, the most important first; compared in order, added field by field."""
 
     flops: int = 0
     bytes: int = 0  # read and written by operators taken alone
@@ -148,7 +148,7 @@ class Cost(NamedTuple):
 
 
 def operator_cost(op: str, operands: list[TermFacts], result: TermFacts) -> Cost:
-    """Cost of one operator, from the shapes; nothing if it is computed at compile time."""
+    """Return the cost of one operator, from the shapes; zero if it is computed at compile time."""
     if result.constant:
         return Cost()
     flops = FLOPS.get(op, 1) * (operands[0].size if op in REDUCTIONS else result.size)
@@ -158,7 +158,7 @@ def operator_cost(op: str, operands: list[TermFacts], result: TermFacts) -> Cost
 
 
 def result_facts(op: str, operands: list[TermFacts], attrs: Any) -> TermFacts:
-    """Facts of one operator's result; its dtype is that of its operands.
+    """Return the facts of one operator's result; its dtype is that of its operands.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def result_facts(op: str, operands: list[TermFacts], attrs: Any) -> TermFacts:
 
 
 def combine(op: str, terms: list, facts_of) -> Any:
-    """Join terms by ``add`` or ``multiply`` in the cheapest order: small ones first, else as they stand.
+    """Join terms by ``add`` or ``multiply`` in the cheapest order: small ones first, else in the given order.
 
     Parameters
     ----------
