@@ -31,7 +31,7 @@ class Options:
     fuse_attention : bool
         Run `FuseAttention`.
     merge_chains : bool
-        Run `MergeChains`; of no effect on CPUs.
+        Run `MergeChains`; of no effect on CPUs and on targets with textures.
     precision : str
         ``float32``; ``half-storage``: `StoreHalf`, tensors in memory are half numbers and arithmetic is not; ``half``:
         `ComputeHalf` too, arithmetic but for sums is of halves; ``bfloat16``: tensors in memory and the factors of

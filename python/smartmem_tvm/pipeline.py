@@ -76,6 +76,11 @@ def _gpu(target: tvm.target.Target | None) -> bool:
     return target is not None and is_gpu(target)
 
 
+def _chains(target: tvm.target.Target | None) -> bool:
+    """Chains keep their tensors in buffers, and the figures of their cost model are those of large GPUs."""
+    return _gpu(target) and not has_textures(target)
+
+
 def _cuda(target: tvm.target.Target | None) -> bool:
     return target is not None and is_cuda(target)
 
@@ -223,7 +228,7 @@ PHASES = (
     # On CPUs, `schedule` rounds the factors of products later, where schedule rules price which products gain by it.
     Phase("precision", ("store-half",), _cpu),
     # After `precision`, as the stored types must be known; before layouts, which are chosen for the remaining tensors.
-    Phase("merge_chains", ("merge-chains",), _gpu),
+    Phase("merge_chains", ("merge-chains",), _chains),
     # Before layouts are chosen: products want another order of their operands than windows.
     Phase("channels", ("widen-groups", "pack-channels"), _cuda, option="schedule"),
     # After all fusion: the memory of a tensor depends on the kernels that finally write and read it.

@@ -8,6 +8,7 @@ from fake_driver import run_with_fake, run_with_pocl
 from helpers import constant, module, op
 from opencl_child import fake, load
 from smartmem_tvm.deploy.build import compile
+from smartmem_tvm.options import Options
 from smartmem_tvm.runtime import opencl
 
 NOTHING = {"buffer": 0, "image": 0}
@@ -30,7 +31,7 @@ CALLS = ("clCreateBuffer", "clCreateImage", "clCreateKernel", "clSetKernelArg", 
 
 def inferences(times: int):
     """Calls of the driver in each inference, bytes that it holds, what of them is planned, and what is left."""
-    compiled = compile(network(), "opencl")
+    compiled = compile(network(), "opencl", Options(merge_chains=False))
     machine, made = compiled.machine(), []
     main, tensors = machine["main"], machine.tensors([np.zeros((12, 16), "float32")])
     for _ in range(times):
@@ -70,7 +71,7 @@ def right_on_a_device(times: int):
     """Largest difference from the CPU in each inference."""
     x = np.random.default_rng(0).standard_normal((12, 16)).astype("float32")
     (expected,) = compile(network()).run(x)
-    compiled = compile(network(), "opencl")
+    compiled = compile(network(), "opencl", Options(merge_chains=False))
     found = [float(np.abs(compiled.run(x)[0] - expected).max()) for _ in range(times)]
     return [found, len(compiled.memory["storages"]), len(compiled.memory["tensors"])]
 
