@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -37,6 +38,10 @@ class Group:
     def depth(self) -> int:
         """Launches of the members that wait for each other."""
         return max(self.deep.values(), default=0)
+
+    def wait(self, node: Node, own: int, producers: Iterable[Node]) -> None:
+        """Note how many launches a member waits for, its `own` included, after those of its producers."""
+        self.deep[node] = own + max((self.deep[p] for p in producers if p in self.deep), default=0)
 
     def entry(self, action: str, reason: str) -> dict:
         """Return the entry for the log of decisions, which `explain` shows."""
@@ -148,9 +153,7 @@ class Search:
         for node in nodes:
             sketches += _connected(node, self.small[node], new.members)
             new.read |= {self.identity[arg] for arg in node.args if self.graph.producer(arg) not in new.members}
-            new.deep[node] = self.launches[node] + max(
-                (new.deep[p] for p in self.producers[node] if p in new.deep), default=0
-            )
+            new.wait(node, self.launches[node], self.producers[node])
             new.members[node] = self.small[node]
         new.axes = group.axes.having(sketches)
         if new.axes.parts < least or len(new.read) > _MOST_READ or len(new.members) > _MOST_STAGES:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from .index_map import variables
-from .kernel import SPATIAL, Stage, emit_stage, parse_nest, shape_of
+from .kernel import Stage, emit_stage, is_own, parse_nest, shape_of
 from .walk import loads
 
 CHAIN = "smartmem.chain"
@@ -86,13 +86,7 @@ def places(stage: Stage) -> list | None:
 
 def reads(stage: Stage) -> list:
     """Return the loads of a stage without those of its accumulator; loads of its results of earlier steps count."""
-    own = stage.body
-
-    def is_sum(load) -> bool:
-        same = load.source.same_as(own.buffer)
-        return same and tvm_ffi.structural_equal(list(load.indices), list(own.indices))
-
-    return [load for load in loads(own) if not (stage.reduction and is_sum(load))]
+    return [load for load in loads(stage.body) if not (stage.reduction and is_own(load, stage.body))]
 
 
 def write_chain(chain: Chain) -> tirx.PrimFunc:
@@ -143,23 +137,14 @@ def _read(item: tirx.Stmt) -> Stage | Steps:
 
 def elements(buffer) -> int:
     """Return the number of elements of a buffer."""
-    count = 1
-    for extent in shape_of(buffer):
-        count *= extent
-    return count
+    return prod(shape_of(buffer))
 
 
 def points(stage: Stage) -> int:
     """Return the number of elements that a stage writes."""
-    count = 1
-    for it in stage.iters:
-        count *= stage.extents[it.var] if it.iter_type == SPATIAL else 1
-    return count
+    return prod(stage.extents[var] for var in stage.spatial)
 
 
 def terms(stage: Stage) -> int:
     """Return the number of terms of the reduction for each element; 1 without a reduction."""
-    count = 1
-    for var in stage.reduction:
-        count *= stage.extents[var]
-    return count
+    return prod(stage.extents[var] for var in stage.reduction)

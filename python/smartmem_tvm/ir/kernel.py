@@ -162,6 +162,11 @@ def shape_of(buffer) -> tuple[int, ...]:
     return tuple(int(dim) for dim in buffer.shape)
 
 
+def is_own(load, store: tirx.BufferStore) -> bool:
+    """Whether a load reads the element that a store writes, as a reduction reads its accumulator."""
+    return load.source.same_as(store.buffer) and tvm_ffi.structural_equal(list(load.indices), list(store.indices))
+
+
 def substitute(node, mapping: dict):
     """Replace variables in an expression or statement; `mapping` goes from Var to Expr."""
     if not mapping:

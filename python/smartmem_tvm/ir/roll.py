@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from .._tvm import mapped
-from .chain import Steps, stages_of
+from .chain import Steps
 from .kernel import Stage
 from .roll_regions import Form, Region, regions_of
 
@@ -156,8 +156,3 @@ def _moved(position, by: int, step, first: int):
     dtype = str(position.ty.dtype)
     number = step if dtype == "int64" else tirx.Cast(dtype, step)
     return sym.Analyzer().simplify(position + number * tirx.const(by, dtype) - tirx.const(first * by, dtype))
-
-
-def written_out(items: Sequence[Stage | Steps]) -> int:
-    """Return the number of stages in the code of a chain."""
-    return len(list(stages_of(items)))

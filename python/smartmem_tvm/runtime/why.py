@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import tvm
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.target import Target
 
 from ..analysis.roofline import Speed
@@ -83,7 +83,7 @@ def why(graph: tvm.IRModule, target: Target, options: Options, kernel: str) -> d
         "results": [each["result"] for _, each in mine],
         "operators": mine[0][1]["members"],
         "views": mine[0][1]["views"],
-        "parameters": _parameters(_function(graph, name)),
+        "parameters": _parameters(graph[name]),
         **found,
         "log": [each for each in read_log(stages.scheduled) if each.get("kernel") == name],
         "roofline": _bound(bounds.get(name), speed),
@@ -153,14 +153,6 @@ class _Stages:
         return cls(opened, run_phases(opened, (Phase("schedule", tuple(passes[first:last])),), quiet))
 
 
-def _function(mod: tvm.IRModule, name: str) -> tirx.PrimFunc:
-    return mod[_variable(mod, name)]
-
-
-def _variable(mod: tvm.IRModule, name: str) -> ir.GlobalVar:
-    return next(gvar for gvar, _ in mod.functions_items() if gvar.name_hint == name)
-
-
 def _parameters(func: tirx.PrimFunc) -> list[dict]:
     """Return the inputs and outputs of a kernel as the graph has them."""
     try:
@@ -177,7 +169,7 @@ def _parameters(func: tirx.PrimFunc) -> list[dict]:
 
 def _of_kernel(name: str, stages: _Stages, target: Target) -> dict:
     """Return the chosen plan, and the other rules' answers for the kernel before its constants changed their form."""
-    func, variable = _function(stages.scheduled, name), _variable(stages.open, name)
+    func, variable = stages.scheduled[name], stages.open.get_global_var(name)
     record, kept = kernel_rules(stages.scheduled)[name], plan_on(func)
     chosen = kept["chosen"] if kept is not None else None
     plain = stages.open[variable].without_attr(DECISIONS)

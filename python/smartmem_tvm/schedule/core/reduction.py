@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-import tvm_ffi
 from tvm import ir, tirx
 
-from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.kernel import Kernel, Stage, is_own, substitute
 from ...ir.recent import Recent
 from ...ir.walk import loads
 from .expressions import replace_loads
@@ -99,9 +98,8 @@ def combiner_of(stage: Stage):
         return None
     for own, term in ((body.value.a, body.value.b), (body.value.b, body.value.a)):
         if isinstance(own, ir.TensorLoad) and own.source.same_as(body.buffer):
-            same_place = tvm_ffi.structural_equal(tuple(own.indices), tuple(body.indices))
             free = not any(load.source.same_as(body.buffer) for load in loads(term))
-            return (combine, term) if same_place and free else None
+            return (combine, term) if is_own(own, body) and free else None
     return None
 
 

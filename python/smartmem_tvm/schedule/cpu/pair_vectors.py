@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tvm import ir, sym, tirx
-from tvm_ffi import structural_equal
 
-from ...ir.kernel import substitute
+from ...ir.kernel import is_own, substitute
 from ...ir.pairs import BYTES, INTEGER, narrowest, pairs_of
 from ...ir.walk import contains, loads
 from ..core.nest import Scope, index
@@ -43,7 +42,9 @@ def sums_of_dots(store: tirx.BufferStore, lane, count: int, lanes: int) -> list[
     """
     total, (*_, place) = store.value, store.indices
     found = pairs_of(total.b) if isinstance(total, tirx.Add) else None
-    if found is None or count % lanes or not place.same_as(lane) or not _is_load_of(total.a, store):
+    if found is None or count % lanes or not place.same_as(lane):
+        return None
+    if not isinstance(total.a, ir.TensorLoad) or not is_own(total.a, store):
         return None
     left, right = sorted(found, key=lambda each: contains(each, ir.Var, lane.same_as))
     load = narrowest(right)
@@ -61,14 +62,6 @@ def sums_of_dots(store: tirx.BufferStore, lane, count: int, lanes: int) -> list[
         return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, at) + dots(lanes)(across, along), at)
 
     return [vector(first) for first in range(0, count, lanes)]
-
-
-def _is_load_of(value, store: tirx.BufferStore) -> bool:
-    return (
-        isinstance(value, ir.TensorLoad)
-        and value.source.same_as(store.buffer)
-        and structural_equal(tuple(value.indices), tuple(store.indices))
-    )
 
 
 def lies_in_row(scope: Scope, at: Callable, width: int) -> bool:

@@ -14,8 +14,8 @@ from tvm.target import Target
 
 from ...analysis.chain import OWN_POINTS, SLACK, Device, most_shares, plan_of, sketch
 from ...ir.chain import Chain, places, points, read_chain, reads, terms
-from ...ir.kernel import Stage, shape_of, substitute
-from ...ir.sizes import number_bytes
+from ...ir.kernel import Stage, is_own, shape_of, substitute
+from ...ir.sizes import data_bytes, number_bytes
 from ...ir.walk import loads
 from ...target import Limits, is_gpu
 from ..core.decisions import declined
@@ -66,7 +66,7 @@ class _Emitter:
             b: self._storage(b, scope) for b in dict.fromkeys(u.last.outputs[0] for u in self.units) if b in own
         }
         self.buffers = list(self.kept.values())
-        self.room = limits.shared_bytes - sum(map(_bytes, self.buffers)) - SLACK
+        self.room = limits.shared_bytes - sum(map(data_bytes, self.buffers)) - SLACK
         self.scratch: dict = {}  # type -> buffer of partial sums
 
     def _storage(self, buffer, scope: str):
@@ -214,8 +214,8 @@ class _Emitter:
 
     def _value(self, value, place: dict, u, stage: Stage | None = None, total=None):
         """Return an expression of a stage at a point, with loads from on-chip buffers; its own sum is in `total`."""
-        mine = [] if stage is None else [load for load in loads(value) if load.source.same_as(stage.body.buffer)]
-        own = [substitute(load, place) for load in mine if same(load.indices, stage.body.indices)]
+        mine = [] if stage is None else [load for load in loads(value) if is_own(load, stage.body)]
+        own = [substitute(load, place) for load in mine]
 
         def read(load):
             if any(load.source.same_as(each.source) and same(load.indices, each.indices) for each in own):
@@ -311,7 +311,3 @@ class _Emitter:
             return False
         last = [position for position in largest.indices if uses(position, [*stage.spatial, *stage.reduction])]
         return bool(last) and bool(uses(last[-1], stage.reduction))
-
-
-def _bytes(buffer) -> int:
-    return prod(map(int, buffer.shape)) * number_bytes(str(buffer.dtype))

@@ -14,7 +14,7 @@ from ...ir.chain import Chain, write_chain
 from ...ir.compose import fresh
 from ...ir.graph import MOST_INPUTS, Graph, Node, graphs, kernel_name, write
 from ...ir.kernel import Stage, shape_of, substitute
-from ...ir.roll import roll, written_out
+from ...ir.roll import roll
 
 _MOST_CODE = 160  # unrolled stages of a kernel, at most: compiling so many takes seconds
 
@@ -97,8 +97,7 @@ def _fitting(graph: Graph, group: Group, device: Device, log: list[dict]) -> lis
     for number, (member, sketches) in enumerate(group.members.items()):
         into = halves[number >= half]
         into.members[member] = sketches
-        behind = [into.deep[p] for p in map(graph.producer, member.operands) if p in into.deep]
-        into.deep[member] = launches(sketches) + max(behind, default=0)
+        into.wait(member, launches(sketches), map(graph.producer, member.operands))
     if half == 0 or (half < LEAST_DEPTH and group.depth < 2 * LEAST_DEPTH):
         log.append(group.entry("kept", why))
         return []
@@ -109,8 +108,8 @@ def _too_large(part: _Part, device: Device) -> str:
     shared = plan_of([sketch(stage) for stage in part.chain.stages], part.chain.own, device).shared_bytes
     if shared > device.shared_bytes - SLACK:
         return f"what its kernels give each other takes {shared} bytes, and threads share {device.shared_bytes}"
-    if written_out(part.chain.items) > _MOST_CODE:
-        return f"its kernels do not repeat themselves: {written_out(part.chain.items)} of them are too much code"
+    if len(part.chain.stages) > _MOST_CODE:
+        return f"its kernels do not repeat themselves: {len(part.chain.stages)} of them are too much code"
     if len(part.chain.inputs) + len(part.chain.outputs) > MOST_INPUTS:
         return f"it reads and writes more than {MOST_INPUTS} tensors"
     return ""
@@ -140,16 +139,7 @@ def _part(graph: Graph, group: Group) -> _Part:
             outputs.append(buffer)
     items = tuple(roll([*stages, *copies], outputs))
     chain = Chain(tuple(buffer for _, buffer in inputs.values()), tuple(outputs), items)
-    return _Part(
-        group.members,
-        group.deep,
-        group.axes,
-        group.cycles,
-        group.read,
-        chain,
-        [arg for arg, _ in inputs.values()],
-        results,
-    )
+    return _Part(**vars(group), chain=chain, args=[arg for arg, _ in inputs.values()], results=results)
 
 
 def _reading(stage: Stage, named: dict) -> Stage:
