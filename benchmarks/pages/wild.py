@@ -117,7 +117,7 @@ def _sentences(rows: Iterable[Row]) -> list[str]:
     said = [
         (row["name"], row["sentence"].replace("|", "\\|").replace("<", "&lt;")) for row in rows if "sentence" in row
     ]
-    return ["### What is not right, and why", table(("file", "what it said"), said)] if said else []
+    return ["### Files that are not right", table(("file", "what it said"), said)] if said else []
 
 
 def _conditions(rows: Sequence[Row]) -> list[str]:
