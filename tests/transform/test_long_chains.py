@@ -12,8 +12,9 @@ import smartmem_tvm as sm
 from against_onnxruntime import model_of, reference
 from helpers import calls, legal, op, random, run
 from smartmem_tvm.deploy.build import generate, lower
-from smartmem_tvm.ir.compose import MOST_NESTED, nested_loads
+from smartmem_tvm.ir.compose import nested_loads
 from smartmem_tvm.ir.graph import graphs, read_log
+from smartmem_tvm.tables.fusion_policy import MOST_NESTED
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 
