@@ -128,7 +128,7 @@ setup(
     cmdclass={"build_native": BuildNative, "bdist_wheel": Wheel},
     package_dir={"": "python"},
     packages=packages(),
-    package_data={"smartmem_tvm.tools.page": ["assets/*"]},
+    package_data={"smartmem_tvm.tools.page": ["assets/*"], "smartmem_tvm.tools.isa": ["*.c"]},
     py_modules=["_smartmem_opencl", "_smartmem_opencl_vectors", "_smartmem_opencl_workers", "_smartmem_pipeline"],
     install_requires=[
         # Exact on purpose, see TVM_PINS.

@@ -84,7 +84,8 @@ def test_rules_for_cpus_and_for_gpus_share_the_core_only(path):
     assert found <= SCHEDULE[path.parts[1]]
 
 
-TOOLS = {"bench": {"bench", "timm_networks"}, "page": {"page", "bench"}, "reduce": {"reduce"}}  # what each may import
+# What each tool may import.
+TOOLS = {"bench": {"bench", "timm_networks"}, "page": {"page", "bench"}, "isa": {"isa"}, "reduce": {"reduce"}}
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "tools" and len(p.parts) > 2], ids=str)

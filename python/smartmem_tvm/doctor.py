@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smartmem_tvm._version import EXTRAS, ONLY_ON, TVM_PINS, installed_version, pin_command, version_problem
+from smartmem_tvm.mesa_folder import mesa_folder, mesa_problem, mesa_version
 
 if TYPE_CHECKING:
     from .runtime.opencl import DeviceInfo
@@ -64,7 +65,7 @@ def diagnose() -> list[Check]:
     """
     checks = [_python(), _tvm_pair(), *map(_library, ("numpy", "onnx", "onnxruntime", "rich"))]
     checks += [_extra(name) for name in EXTRAS if _installable(name)]
-    checks.append(_cores())
+    checks += [_cores(), _mesa()]
     if version_problem() is None:
         checks += [_modules(), _llvm(), _linker(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
     return checks
@@ -120,6 +121,14 @@ def _cores() -> Check:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limit = os.environ.get("TVM_NUM_THREADS")
     return Check("cpu cores", True, f"{usable} usable" + (f", TVM_NUM_THREADS={limit}" if limit else ""))
+
+
+def _mesa() -> Check:
+    """Check Mesa's compiler for Adreno, which only `smartmem isa` needs."""
+    name = "mesa for adreno"
+    if problem := mesa_problem():
+        return _optional(name, problem)
+    return Check(name, True, f"Mesa {mesa_version()} in {mesa_folder()}", required=False)
 
 
 def _llvm() -> Check:

@@ -43,9 +43,12 @@ _COMPILED = (
 )
 
 
+_OF_FOLDER = tuple(dict.fromkeys(("shape", "value", *COMPILATION)))
+
+
 def _for_a_folder(*more: str) -> Ignored:
     when, why, remedy = _COMPILED
-    return Ignored(when, tuple(dict.fromkeys(("shape", "value", *COMPILATION, *more))), why, remedy)
+    return Ignored(when, tuple(dict.fromkeys((*_OF_FOLDER, *more))), why, remedy)
 
 
 def _of_action(name: str, *options: str, why: str) -> Ignored:
@@ -83,6 +86,15 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
         Ignored(lambda args: True, ("cuda_graph",), "kernels are looked at one by one"),
     ),
     "accesses": (Ignored(lambda args: True, ("schedule",), "accesses are those of scheduled kernels"),),
+    "isa": (
+        Ignored(
+            lambda args: args.setup,
+            ("kernel", "gpu", "shape", "value", *COMPILATION),
+            "--setup only gets Mesa's compiler",
+        ),
+        Ignored(lambda args: args.model is not None and _COMPILED[0](args), _OF_FOLDER, *_COMPILED[1:]),
+        Ignored(lambda args: True, ("schedule", "arena", "cuda_graph"), "it is about code of scheduled kernels"),
+    ),
     "stats": (
         Ignored(
             lambda args: not args.run, ("repeat",), "nothing is timed without --run", "give --run, or leave it out"

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smartmem isa``: kernels as Mesa's compiler for Adreno has them: instructions, registers, waves, issue time."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from .console import Result, step, table
+from .model import add_compilation, add_shapes, import_model, options
+
+if TYPE_CHECKING:
+    import tvm
+    from rich.console import Console
+
+    from ..tables.targets import Row
+    from ..tools.isa.kernels import KernelCode
+
+NAME = "isa"
+HELP = "show what Mesa's compiler for Adreno makes of each kernel: instructions, registers, waves, issue time"
+EXAMPLE = """\
+  smartmem isa --setup                           get Mesa's compiler once: Debian's packages, in a folder of your cache
+  smartmem isa models/swin_t.onnx --target adreno-740 --precision half
+  smartmem isa models/swin_t.onnx --target adreno-740 --gpu 660      the same kernels on another Adreno
+  smartmem isa models/swin_t.onnx --kernel 4     machine code of the inner loop of kernel 4 (or of a name)
+  smartmem isa out                               kernels of a folder of `smartmem compile`
+
+No phone is needed. It is Mesa's compiler and not Qualcomm's: registers and order differ, and an instruction that is not
+needed is not needed in either. Results are kept in the user's cache folder ($SMARTMEM_ISA_CACHE names another, 0 none),
+so that what was compiled once is not compiled again. docs/adreno.md explains the columns."""
+
+_TARGET = "adreno-740"
+_KERNELS = (
+    *("", "kernel", "rule", "times", "instr.", "f32", "f16", "comp.", "func.", "conv.", "moves", "int."),
+    *("memory", "texels", "scratch", "regs", "waves", "limit", "inner loop", "issue us", "bound us"),
+)
+_LEFT = (1, 2, 17)  # columns of words
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    what = "an ONNX file, a .pt2 file of torch.export.save, or a folder of `smartmem compile`"
+    parser.add_argument("model", metavar="MODEL", nargs="?", help=what)
+    add_shapes(parser)
+    text = "instead: one kernel's machine code, of its inner loop by basic blocks; KERNEL is a name or a number"
+    parser.add_argument("--kernel", metavar="KERNEL", help=text)
+    text = "compile for this Adreno, 660 say (default: the target's)"
+    parser.add_argument("--gpu", type=int, metavar="NUMBER", help=text)
+    text = "instead: get Mesa's compiler; says what it fetches, and how large it is, before it does"
+    parser.add_argument("--setup", action="store_true", help=text)
+    add_compilation(parser)
+    parser.set_defaults(target=_TARGET)
+
+
+def execute(args: argparse.Namespace) -> Result:
+    """Get Mesa, or compile the kernels of a model with it."""
+    if args.setup == (args.model is not None):
+        raise UserError("smartmem isa takes a MODEL, or --setup to get Mesa's compiler; give one of them.")
+    if args.setup:
+        return _set_up()
+    from ..mesa_folder import mesa_version
+    from ..tools.isa.compiler import compile_all
+    from ..tools.isa.kernels import kernel_codes
+
+    gpu, row, target = _device(args)
+    found = _of_folder(Path(args.model)) if Path(args.model).is_dir() else _of_model(args, target)
+    sources = found.sources if args.kernel is None else _one(found.sources, args.kernel)
+    with step("Compiling kernels with Mesa"):
+        codes = kernel_codes(sources, compile_all(sources, gpu))
+    numbers = {name: number for number, name in enumerate(found.sources, 1)}
+    kernels = [found.described(numbers[name], code, row) for name, code in codes.items()]
+    data = {"model": args.model, "target": row.name, "gpu": gpu, "mesa": mesa_version(), "kernels": kernels}
+    if args.kernel is None:
+        return Result(data, lambda console: _render(console, data))
+    (code,) = codes.values()
+    data["listing"] = list(code.code.listing(code.code.inner_loop)) if code.code else []
+    return Result(data, lambda console: _render_one(console, data))
+
+
+def _set_up() -> Result:
+    from ..tools.isa.setup import set_up
+
+    data = set_up(lambda sentence: print(sentence, file=sys.stderr, flush=True))
+    said = f"Mesa {data['version']} is in {data['folder']}: smartmem isa MODEL --target {_TARGET} looks at kernels."
+    return Result(data, lambda console: console.print(said))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Kernels to look at.
+
+    Attributes
+    ----------
+    sources : mapping
+        OpenCL kernel -> its program, in the order of the network.
+    facts : mapping
+        OpenCL kernel -> ``rule``, ``launches``, ``bound_seconds`` and ``bound_by``; empty for a compiled folder.
+    """
+
+    sources: Mapping[str, str]
+    facts: Mapping[str, dict] = field(default_factory=dict)
+
+    def described(self, number: int, code: KernelCode, row: Row) -> dict:
+        """Return a kernel as plain data."""
+        nothing = dict.fromkeys(("rule", "launches", "bound_seconds", "bound_by"))
+        return {"number": number, **code.as_dict(row), **nothing, **self.facts.get(code.name, {})}
+
+
+def _device(args: argparse.Namespace) -> tuple[int, Row, tvm.target.Target]:
+    """Return the number of the Adreno to compile for, the row of the target, and the target.
+
+    Raises
+    ------
+    UserError
+        If it is no Adreno, or none that Mesa compiles for.
+    """
+    import tvm
+
+    from ..deploy.export import read_manifest
+    from ..target import parse_target, target_row
+    from ..tools.isa.compiler import require_gpu
+
+    if Path(args.model).is_dir():
+        text = read_manifest(Path(args.model), elsewhere=True)["target"]
+        target, named = tvm.target.Target(text), f"The target of {args.model}"
+    else:
+        target, named = parse_target(args.target), f"Target '{args.target}'"
+    row = target_row(target)
+    if row is None or row.family != "adreno":
+        raise UserError(f"{named} is no Adreno, and Mesa's compiler ir3 knows no other GPU; give --target {_TARGET}.")
+    gpu = args.gpu or int(row.name.rpartition("-")[2])
+    require_gpu(gpu)
+    return gpu, row, target
+
+
+def _of_folder(folder: Path) -> _Found:
+    from ..deploy.export import check_files, read_manifest
+    from ..tools.isa.sources import folder_programs
+
+    manifest = read_manifest(folder, elsewhere=True)
+    check_files(folder, manifest)
+    sources = folder_programs(folder, manifest["library"])
+    if not sources:
+        raise UserError(f"There is no OpenCL source in {folder}; give the ONNX file that it was compiled from.")
+    return _Found(sources)
+
+
+def _of_model(args: argparse.Namespace, target: tvm.target.Target) -> _Found:
+    from ..deploy.build import optimize
+    from ..ir.graph import launches
+    from ..pipeline import lower_phases, run_phases
+    from ..runtime.roofline import KernelBound, roofline
+    from ..schedule.schedule_kernels import kernel_rules
+    from ..tools.isa.sources import function_of, kernel_programs
+
+    mod, chosen = import_model(args), options(args)
+    with step("Running the passes"), target:
+        graph = optimize(mod, target, chosen)
+        phases = lower_phases(target)
+        last = [phase.name for phase in phases].index("schedule")
+        scheduled = run_phases(graph, phases[: last + 1], chosen)
+    with step("Generating OpenCL"):
+        sources = kernel_programs(scheduled, target)
+    times = {gvar.name_hint: count for gvar, count in launches(scheduled).items()}
+    bounds, rules, facts = roofline(graph, target)[1], kernel_rules(scheduled), {}
+    order = {name: number for number, name in enumerate(times)}
+    names = sorted(sources, key=lambda name: order.get(function_of(name), len(order)))
+    for name in names:
+        function = function_of(name)
+        bound = bounds.get(function, KernelBound()).bound
+        facts[name] = {
+            "rule": rules.get(function, {"name": "-"})["name"],
+            "launches": times.get(function, 1),
+            "bound_seconds": bound.seconds if bound else None,
+            "bound_by": bound.by if bound else None,
+        }
+    return _Found({name: sources[name] for name in names}, facts)
+
+
+def _one(sources: Mapping[str, str], kernel: str) -> dict[str, str]:
+    from ..tools.isa.sources import named
+
+    name = named(kernel, sources)
+    return {name: sources[name]}
+
+
+def _render(console: Console, data: dict) -> None:
+    made = [each for each in data["kernels"] if not each["refused"]]
+    numbers = [number for number in range(len(_KERNELS)) if number not in _LEFT]
+    console.print(table(_title(data), _KERNELS, map(_row, made), numbers, range(len(_KERNELS))))
+    for each in data["kernels"]:
+        if each["refused"]:
+            console.print(f"Kernel {each['number']}, {each['kernel']}, has no code: {each['refused']}.")
+    spilled = [each["kernel"] for each in made if each["scratch"]]
+    console.print(
+        f"{len(spilled)} of {len(made)} kernels reach scratch memory"
+        + (f": {', '.join(spilled[:5])}{' and others' if len(spilled) > 5 else ''}." if spilled else ".")
+    )
+    both = [each for each in made if each["issue_seconds"] and each["bound_seconds"]]
+    if both:
+        issue, bound = (
+            sum(each[key] * each["launches"] for each in both) for key in ("issue_seconds", "bound_seconds")
+        )
+        console.print(
+            f"Of {len(both)} kernels whose loops and bounds are known, all launches issue in {issue * 1e3:.2f} ms at "
+            f"the peak of {data['target']}; their rooflines add up to {bound * 1e3:.2f} ms."
+        )
+
+
+def _title(data: dict) -> str:
+    return f"{data['model']}: Mesa {data['mesa']} for Adreno {data['gpu']}, kernels chosen for {data['target']}"
+
+
+def _row(each: dict) -> tuple:
+    classes, inner = each["classes"], each["inner_loop"]
+    memory = classes["global"] + classes["local"]
+    within = f"{each['arithmetic_share']:.0%}" if inner else f"none, {each['arithmetic_share']:.0%}"
+    counts = list(classes.values())[: list(classes).index("global")]
+    return (
+        *(each["number"], each["kernel"], each["rule"] or "-", each["launches"] or "-", each["instructions"], *counts),
+        *(memory, classes["texels"], each["scratch"], each["registers"], each["waves"], each["limited_by"]),
+        *(within, _us(each["issue_seconds"]), _us(each["bound_seconds"])),
+    )
+
+
+def _us(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e6:.1f}"
+
+
+def _render_one(console: Console, data: dict) -> None:
+    (each,) = data["kernels"]
+    if each["refused"]:
+        console.print(f"Kernel {each['number']}, {each['kernel']}, has no code: {each['refused']}.")
+        return
+    inner = each["inner_loop"]
+    rows = [(name, count, inner["classes"][name] if inner else "-") for name, count in each["classes"].items() if count]
+    console.print(f"{_title(data)}\nKernel {each['number']}: {each['kernel']}, rule {each['rule'] or '-'}")
+    console.print(table("Instructions", ("class", "kernel", "a trip of the inner loop"), rows, numbers=(1, 2)))
+    trips = f"{inner['trips'] or 'an unknown number of'} trips" if inner else "no loop"
+    console.print(
+        f"{each['registers']} registers of four numbers, {each['waves']} waves of 64 threads, limited by "
+        f"{each['limited_by']}; {each['local_bytes']} bytes of local memory; {trips}; arithmetic "
+        f"{each['arithmetic_share']:.1%}; issue {_us(each['issue_seconds'])} us, bound {_us(each['bound_seconds'])} us."
+    )
+    console.print("\n".join(data["listing"]))

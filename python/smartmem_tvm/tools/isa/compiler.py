@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run Mesa's compiler for Adreno on OpenCL programs, and keep what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ...deploy.binary_cache import BinaryCache, cache_of
+from ...errors import UserError
+from ...mesa_folder import PROGRAM, ROOT, enter, mesa_folder, mesa_problem, mesa_version
+
+FOLDER_VARIABLE = "SMARTMEM_ISA_CACHE"
+"""Environment variable that names the folder of kept results; ``0`` for none."""
+GPUS = (610, 618, 660, 702, 730, 740, 750, 830)
+"""Adrenos that Mesa 26.2 compiles OpenCL for; its DRM shim knows no 640, 650 and 680, and its OpenCL no 5xx."""
+ENDED = "Mesa's compiler ended while it compiled this kernel"
+_FORMAT = "1"  # of a kept result
+_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+_LOADER, _SHIM = "/lib64/ld-linux-x86-64.so.2", f"{_LIBRARIES}/libfreedreno_noop_drm_shim.so"
+_ENVIRONMENT = {
+    "OCL_ICD_VENDORS": f"{_LIBRARIES}/libRusticlOpenCL.so.1",
+    "RUSTICL_ENABLE": "freedreno",
+    "FD_MESA_DEBUG": "serialc",  # compile in order, on one thread: what is printed belongs to the program before it
+    "IR3_SHADER_DEBUG": "disasm,nocache",
+    "MESA_SHADER_CACHE_DISABLE": "true",
+    "HOME": "/tmp",
+}
+_PREFIX = "MESA: info: "
+_NATIVE = "Native code for "
+_KERNEL = re.compile(r"^@@KERNEL \S+ threads=(\d+) local=(\d+) private=(\d+)", re.MULTILINE)
+_DECLARED = re.compile(r"^__kernel void [^{;]*;\n", re.MULTILINE)
+_SIZE = re.compile(r"^// Work group (\d+) (\d+) (\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What Mesa makes of one OpenCL program with one kernel.
+
+    Attributes
+    ----------
+    code : str
+        Machine code and statistics as ir3 prints them, empty if it refused.
+    threads : int
+        Most threads of a thread block, as registers allow.
+    local_bytes, scratch_bytes : int
+        Local memory of a thread block, and private memory of a thread outside its registers.
+    refused : str
+        Why there is no code.
+    """
+
+    code: str = ""
+    threads: int = 0
+    local_bytes: int = 0
+    scratch_bytes: int = 0
+    refused: str = ""
+
+
+def require_gpu(gpu: int) -> None:
+    """Refuse an Adreno that Mesa does not compile for.
+
+    Raises
+    ------
+    UserError
+        With the nearest one that it takes.
+    """
+    if gpu not in GPUS:
+        nearest = min(GPUS, key=lambda each: (abs(each - gpu), -each))
+        raise UserError(f"Mesa compiles no OpenCL for Adreno {gpu}; give --gpu {nearest}, the nearest that it takes.")
+
+
+def compile_all(
+    sources: Mapping[str, str], gpu: int, observe: Callable[[str], None] = lambda _: None
+) -> dict[str, Compiled]:
+    """Compile OpenCL programs for an Adreno; those that were compiled before are read from the cache.
+
+    Parameters
+    ----------
+    sources : mapping
+        Name -> source of one kernel, with the line ``// Work group X Y Z`` where its size is known.
+    observe : callable
+        Called with the name of each program that is finished.
+
+    Raises
+    ------
+    UserError
+        If Mesa is not set up here, or cannot be run.
+    """
+    require_gpu(gpu)
+    if problem := mesa_problem():
+        raise UserError(f"{problem[0].upper()}{problem[1:]}.")
+    kept, version = cache_of(FOLDER_VARIABLE, "isa", "what Mesa's compiler makes of kernels"), mesa_version()
+    programs = {name: prepared(source) for name, source in sources.items()}
+    keys = {name: (_FORMAT, version, str(gpu), program) for name, program in programs.items()}
+    found = {name: known for name, key in keys.items() if (known := _known(kept, key)) is not None}
+    for name in found:
+        observe(name)
+    left = {name: programs[name] for name in programs if name not in found}
+    while left:
+        before = len(left)
+        for name, made in _run(dict(left), gpu):
+            found[name] = made
+            if made.refused != ENDED:  # it may have been killed, or have had too little memory
+                kept.store(zlib.compress(json.dumps(asdict(made)).encode()), *keys[name])
+            del left[name]
+            observe(name)
+        if len(left) == before:
+            raise UserError("Mesa's compiler ends before it has compiled anything; run `smartmem isa --setup` again.")
+    kept.prune()
+    return {name: found[name] for name in sources}
+
+
+def _known(kept: BinaryCache, key: tuple[str, ...]) -> Compiled | None:
+    stored = kept.load(*key)
+    return Compiled(**json.loads(zlib.decompress(stored))) if stored is not None else None
+
+
+def prepared(source: str) -> str:
+    """Return a program that states its size of thread block to the compiler, which counts waves by it.
+
+    Declarations of a network's other kernels are left out, so that the result of a kernel is kept for all networks.
+    """
+    source = _DECLARED.sub("", source).rstrip() + "\n"
+    size = _SIZE.search(source)
+    if size is None or "reqd_work_group_size" in source:
+        return source
+    stated = f"__kernel void __attribute__((reqd_work_group_size({', '.join(size.groups())}))) "
+    return source.replace("__kernel void ", stated)
+
+
+def _run(programs: Mapping[str, str], gpu: int) -> Iterable[tuple[str, Compiled]]:
+    """Compile programs in one process; yield each as soon as it is done, and one that ends the process as refused."""
+    root = mesa_folder() / ROOT
+    with tempfile.TemporaryDirectory(dir=root / Path(PROGRAM).parent) as folder:
+        Path(folder).chmod(0o755)
+        names = {}
+        for number, (name, program) in enumerate(programs.items()):
+            path = Path(folder, f"{number}.cl")
+            path.write_text(program, encoding="utf-8")
+            names[f"/{path.relative_to(root)}"] = name
+        command = [*enter(), str(root), _LOADER, "--preload", _SHIM, f"/{PROGRAM}", *names]
+        path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+        environment = {**_ENVIRONMENT, "PATH": path, "FD_GPU_ID": str(gpu)}
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, env=environment, text=True, errors="replace", **streams) as process:
+            try:
+                yield from read(process.stdout, names)
+            finally:
+                process.kill()
+
+
+def read(lines: Iterable[str], names: Mapping[str, str]) -> Iterable[tuple[str, Compiled]]:
+    """Yield the name and result of each program in what the compiler prints.
+
+    Parameters
+    ----------
+    names : mapping
+        File of a program -> its name.
+    """
+    current, kept, wanted = None, [], False
+    for line in (each.removeprefix(_PREFIX) for each in lines):
+        if line.startswith("@@FILE "):
+            current, kept, wanted = names[line.split()[1]], [], False
+        elif current is not None and line.startswith("@@END"):
+            yield current, _result("".join(kept))
+            current = None
+        elif current is not None:
+            if line.startswith(_NATIVE):
+                kept, wanted = [], True  # of several variants the last one is launched
+            wanted = (wanted and not line.startswith("shader: ")) or line.startswith("@@")
+            if wanted:
+                kept.append(line)
+    if current is not None:
+        yield current, Compiled(refused=ENDED)
+
+
+def _result(text: str) -> Compiled:
+    code, _, told = text.partition("@@")
+    found = _KERNEL.search(f"@@{told}")
+    if found is None or not code.startswith(_NATIVE):
+        log = " ".join(told.removeprefix("REFUSED").split())
+        return Compiled(refused=log[:300] or "Mesa's compiler printed no code for this kernel")
+    return Compiled(code, *map(int, found.groups()))
