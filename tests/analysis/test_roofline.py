@@ -31,6 +31,38 @@ def test_types_and_functions_take_their_own_time():
     assert (SPEED.rate("uint8"), SPEED.rate("float16"), SPEED.rate("float64")) == (4000, 1000, 500)
 
 
+PRODUCTS, SUMS = {"multiplications": 1000}, {"additions": 1000}
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "instructions"),
+    [
+        ({"float16": PRODUCTS, "float32": SUMS}, {"float16": 1000, "float32": 0}),
+        ({"bfloat16": PRODUCTS, "float32": SUMS}, {"bfloat16": 1000, "float32": 0}),
+        ({"float16": PRODUCTS | SUMS, "float32": SUMS}, {"float16": 1000, "float32": 1000}),  # fused already
+        ({"float16": PRODUCTS, "float32": PRODUCTS | SUMS}, {"float16": 1000, "float32": 1000}),
+        ({"float16": PRODUCTS, "float32": {"additions": 1500}}, {"float16": 1000, "float32": 500}),
+        ({"float16": SUMS, "float32": PRODUCTS}, {"float16": 1000, "float32": 1000}),  # sums of halves, then products
+        ({"int8": PRODUCTS, "float32": SUMS}, {"int8": 1000, "float32": 1000}),  # other instructions
+        ({"float16": PRODUCTS, "float32": SUMS | {"others": 7}}, {"float16": 1000, "float32": 7}),
+    ],
+)
+def test_sums_of_narrower_products_take_the_instructions_of_the_products(arithmetic, instructions):
+    found = Work(arithmetic)
+    assert found.instructions == instructions
+    seconds = sum(times / SPEED.rate(dtype) for dtype, times in instructions.items())
+    assert bound(found, SPEED).arithmetic == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_products_of_halves_are_never_bound_higher_than_those_of_floats(name):
+    """With their sums in float32: a device that multiplies halves at twice the rate takes half the time."""
+    speed = Speed.of_row(TARGETS[name])
+    floats = bound(Work({"float32": PRODUCTS | SUMS}), speed).arithmetic
+    halves = bound(Work({"float16": PRODUCTS, "float32": SUMS}), speed).arithmetic
+    assert halves == pytest.approx(floats * speed.rate("float32") / speed.rate("float16")) and halves <= floats
+
+
 def test_a_set_that_fits_a_cache_is_bound_by_its_bandwidth():
     assert [at(CURVE, size) for size in (1, 1000, 4000, 16000, 10**9)] == pytest.approx([100, 100, 50, 10, 10])
     assert at(CURVE, 2000) == pytest.approx((100 * 50) ** 0.5)

@@ -109,11 +109,12 @@ class Bound:
 def bound(work: Work, speed: Speed) -> Bound:
     """Return the roofline (Williams et al., 2009) of a kernel: no schedule takes less time.
 
-    Multiply-adds and function calls run at their peaks, one after the other, as both use the same instructions. Memory
+    Multiply-adds of each type and function calls run at their peaks, one after the other, as all use the same
+    instructions; a sum of products of halves takes the instructions of its products, see `Work.instructions`. Memory
     moves at the speed of the smallest cache that holds everything the kernel touches, since the place of the data
     before the launch is unknown.
     """
-    arithmetic = sum(work.multiply_adds(dtype) / speed.rate(dtype) for dtype in work.arithmetic)
+    arithmetic = sum(times / speed.rate(dtype) for dtype, times in work.instructions.items())
     function = speed.multiply_adds["float32"] / _FUNCTION
     arithmetic += sum(times / speed.calls.get(name, function) for name, times in work.calls.items())
     return Bound(arithmetic, _moving(work, speed), speed.launch)

@@ -63,10 +63,23 @@ class Work:
         """Bytes that must move at least once."""
         return self.bytes_read + self.bytes_written
 
-    def multiply_adds(self, dtype: str) -> int:
-        """Return the instructions for a type if each addition is fused with a multiplication."""
-        found = self.arithmetic.get(dtype, {})
-        return max(found.get(MULTIPLY, 0), found.get(ADD, 0)) + found.get(OTHER, 0)
+    @property
+    def instructions(self) -> dict[str, int]:
+        """Type -> the fewest instructions, if each addition is fused with a multiplication.
+
+        The multiplication is of the same type, or of a narrower floating-point type whose products are added in a wider
+        one: an instruction multiplies halves and adds to a float32 sum, or a schedule adds some products as halves
+        before they are widened.
+        """
+        found, alone = {}, 0  # multiplications of narrower types that no addition is fused with yet
+        for dtype in sorted(self.arithmetic, key=_bits):
+            times = Counter(self.arithmetic[dtype])
+            left = max(times[ADD] - times[MULTIPLY], 0)
+            if "float" in dtype:
+                fused = min(left, alone)
+                left, alone = left - fused, alone - fused + max(times[MULTIPLY] - times[ADD], 0)
+            found[dtype] = times[MULTIPLY] + left + times[OTHER]
+        return found
 
     def as_dict(self) -> dict:
         """Plain data for JSON."""
