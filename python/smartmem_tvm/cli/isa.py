@@ -117,13 +117,13 @@ def _device(args: argparse.Namespace) -> tuple[int, Row, tvm.target.Target]:
     Raises
     ------
     UserError
-        If it is no Adreno, or none that Mesa compiles for.
+        If it is no Adreno, or none that Mesa compiles for, or if Mesa is not set up here.
     """
     import tvm
 
     from ..deploy.export import read_manifest
     from ..target import parse_target, target_row
-    from ..tools.isa.compiler import require_gpu
+    from ..tools.isa.compiler import require
 
     if Path(args.model).is_dir():
         text = read_manifest(Path(args.model), elsewhere=True)["target"]
@@ -134,7 +134,7 @@ def _device(args: argparse.Namespace) -> tuple[int, Row, tvm.target.Target]:
     if row is None or row.family != "adreno":
         raise UserError(f"{named} is no Adreno, and Mesa's compiler ir3 knows no other GPU; give --target {_TARGET}.")
     gpu = args.gpu or int(row.name.rpartition("-")[2])
-    require_gpu(gpu)
+    require(gpu)  # before kernels are scheduled, which may take minutes
     return gpu, row, target
 
 

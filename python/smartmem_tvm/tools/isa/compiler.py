@@ -63,17 +63,19 @@ class Compiled:
     refused: str = ""
 
 
-def require_gpu(gpu: int) -> None:
-    """Refuse an Adreno that Mesa does not compile for.
+def require(gpu: int) -> None:
+    """Refuse an Adreno that Mesa does not compile for, and a machine without Mesa.
 
     Raises
     ------
     UserError
-        With the nearest one that it takes.
+        With the nearest Adreno that it takes, or with the command that gets Mesa.
     """
     if gpu not in GPUS:
         nearest = min(GPUS, key=lambda each: (abs(each - gpu), -each))
         raise UserError(f"Mesa compiles no OpenCL for Adreno {gpu}; give --gpu {nearest}, the nearest that it takes.")
+    if problem := mesa_problem():
+        raise UserError(f"{problem[0].upper()}{problem[1:]}.")
 
 
 def compile_all(
@@ -93,9 +95,7 @@ def compile_all(
     UserError
         If Mesa is not set up here, or cannot be run.
     """
-    require_gpu(gpu)
-    if problem := mesa_problem():
-        raise UserError(f"{problem[0].upper()}{problem[1:]}.")
+    require(gpu)
     kept, version = cache_of(FOLDER_VARIABLE, "isa", "what Mesa's compiler makes of kernels"), mesa_version()
     programs = {name: prepared(source) for name, source in sources.items()}
     keys = {name: (_FORMAT, version, str(gpu), program) for name, program in programs.items()}
