@@ -23,17 +23,17 @@ from collections import Counter
 from pathlib import Path
 
 import tvm
-from llvm_counts import Counts, KernelCounts, clang, kernel_counts, llvm_of, programs
+from llvm_counts import Counts, KernelCounts, clang, kernel_counts, llvm_of
 
 import smartmem_tvm
 from smartmem_tvm.analysis.network_access import network_accesses, total
-from smartmem_tvm.deploy.gpu_build import build_kernels
 from smartmem_tvm.deploy.schedules import our_schedules
-from smartmem_tvm.deploy.textures import staged, tir_pipeline
+from smartmem_tvm.deploy.textures import staged
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.tables.targets import Row
 from smartmem_tvm.target import parse_target, target_row
 from smartmem_tvm.tools.bench.results import write
+from smartmem_tvm.tools.isa.sources import kernel_programs
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "half_instructions.json"
@@ -41,17 +41,6 @@ NETWORKS = ("swin_t", "vit_b16", "convnext_t", "resnext50", "bert_base")
 DEVICES = ("adreno-740", "mali-g76")
 PRECISIONS = ("float32", "half")
 MOST = 0.55  # of the lines in float32 that halves may ask for, and of the bytes from memory
-
-
-def kernel_programs(scheduled: tvm.IRModule, target: tvm.target.Target) -> dict[str, str]:
-    """The same for a module of scheduled kernels."""
-    kernels = {
-        gvar: func.with_attr("global_symbol", gvar.name_hint)  # what lowering the graph would give them
-        for gvar, func in scheduled.functions_items()
-        if isinstance(func, tvm.tirx.PrimFunc)
-    }
-    with target:
-        return programs(build_kernels(tvm.IRModule(kernels), target, tir_pipeline(scheduled, target)))
 
 
 def instructions(scheduled: tvm.IRModule, target: tvm.target.Target) -> dict[str, dict]:

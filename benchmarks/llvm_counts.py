@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import tvm
-
 FLAGS = (
     "-x", "cl", "-cl-std=CL2.0", "--target=spir64", "-D__OPENCL_VERSION__=200", "-O2", "-fno-unroll-loops",
     "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-disable-vector-combine", "-emit-llvm", "-S", "-w",
@@ -74,18 +72,6 @@ def _prelude() -> str:
     lines += [macro.format(f"v{verb}_half") for verb in ("load", "store")]
     lines += [f"#define convert_{name}(x) (({name})(x))" for name in _TYPES]
     return "\n".join(lines) + "\n"
-
-
-def programs(module: tvm.runtime.Module) -> dict[str, str]:
-    """The OpenCL programs of a compiled module by the names of their kernels, each as a driver gets it."""
-    found = {}
-    if module.kind == "opencl":
-        for part in module.inspect_source().split("// Function: ")[1:]:
-            name, _, code = part.partition("\n")
-            found[name] = code
-    for imported in module.imports:
-        found |= programs(imported)
-    return found
 
 
 def clang() -> str:

@@ -4,12 +4,9 @@
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-
-from llvm_counts import programs
+from smartmem_tvm.tools.isa.sources import programs
 
 __all__ = ["compiler", "errors", "programs"]
 

@@ -23,6 +23,7 @@ NOT_RUN = {
     r"--tracker|--key| (rpc|phone|devices|measure) ": "devices of other machines: tests/remote, tests/cli/test_rpc.py",
     r"--target cuda|make bench": "a GPU",
     r"torch|\.pt2": "torch, which the tests do without",
+    r"smartmem isa": "Mesa's compiler: tests/cli/test_isa.py",
     r"smartmem bench": "minutes, and other systems: tests/cli/test_bench.py",
     r"smartmem tune|records|--effort": "minutes: tests/cli/test_tune.py",
     r"smartmem reduce|small\.onnx": "a model that fails: tests/tools/reduce",
