@@ -7,8 +7,8 @@ python benchmarks/machine.py --json benchmarks/machine_NAME.json      # kept, wi
 
 `benchmarks/machine.cc` has the loops, which clang++ compiles for this processor. Cycles are counted by a chain of
 additions that runs before each measurement, so that they hold at any clock; figures are medians over the rounds, of
-processor time. Threads are waked by a loop of TVM's whose tasks take as long as one thread alone takes for one of them;
-wall time then says what waking takes, and means little where other processes use the cores.
+processor time. Threads are waked by a loop of TVM's, each of whose tasks takes one thread alone as long; wall time then
+says what waking takes. It is left out where other processes use the cores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -42,12 +42,11 @@ from smartmem_tvm.tools.bench.results import rounded, write
 SOURCE = Path(__file__).with_suffix(".cc")
 FLAGS = ["-std=c++20", "-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-shared", "-fPIC"]
 KIB, MIB = 1024, 1024 * 1024
-SIZES = (8 * KIB, 16 * KIB, 24 * KIB, 32 * KIB, 40 * KIB, 48 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB)
-LARGE = (3 * MIB // 2, 2 * MIB, 4 * MIB, 16 * MIB, 64 * MIB)
+SIZES = (16 * KIB, 32 * KIB, 48 * KIB, 64 * KIB, 256 * KIB, MIB, 3 * MIB // 2, 2 * MIB, 4 * MIB, 16 * MIB)
 FAR = 64 * MIB  # bytes that are read after they have been removed from all caches
 _FUNCTIONS = ("exp", "erf", "sigmoid")
 _SECONDS = 1e-3  # of one measurement of a loop
-_REGIONS, _STEPS = 300, 2000  # parallel loops, and steps of a task: some 10 us
+_REGIONS, _STEPS = 300, 20_000  # parallel loops, and steps of a task: some 80 us, so that threads share them
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def _function(loops: Loops, name: str) -> float:
 def memory(loops: Loops) -> list[Figure]:
     """Bytes per cycle that are read and written again and again, by their number; and read from memory."""
     data, found = _aligned(FAR), []
-    for size in (*SIZES, *LARGE):
+    for size in SIZES:
         for name, loop in (("read", "Reads"), ("written", "Writes")):
             rate = 1 / loops.of(loop, size, _address(data), ctypes.c_int64(size))
             found.append(Figure(f"{name} of {size // KIB} KiB", rate, "bytes per cycle", _BESIDE.get((name, size), "")))
@@ -195,7 +194,8 @@ def tiles(loops: Loops) -> list[Figure]:
 def threads(loops: Loops) -> list[Figure]:
     """What a parallel loop takes beside its longest task, for each of its threads; with two threads, or all cores."""
     target, count = host_target(), len(os.sched_getaffinity(0))
-    if count < 2:
+    if count < 2 or os.getloadavg()[0] > count / 2:
+        print("Threads are not waked: this needs two cores, and no other process on half of them.", file=sys.stderr)
         return []
     kernels = {f"main{n}": multiply_adds(n, target, steps=_STEPS) for n in (1, count)}
     library = build(kernels, target)
@@ -229,18 +229,21 @@ def main() -> None:
         found = [Figure("clock", 1e-9 / cycle, "GHz")]
         for measure in (instructions, memory, tiles, threads):
             found += measure(loops)
-    print("| figure | measured | unit | machine.py |\n|---|---|---|---|")
-    for each in found:
-        value = getattr(figures, each.beside, None) if each.beside else None
-        print(f"| {each.name} | {each.value:.3g} | {each.unit} | {_beside(each.beside, value)} |")
+    print(table(found))
     if args.json:
         kept = {"date": str(date.today()), "command": " ".join(["python", *sys.argv]), "machine": machine(1)}
         kept["figures"] = [rounded(vars(each)) for each in found]
         write(args.json, json.dumps(kept, indent=1) + "\n")
 
 
-def _beside(name: str, value: object) -> str:
-    return "" if not name else name if value is None else f"{name} = {value}"
+def table(found: Iterable[Figure]) -> str:
+    """Return what was measured beside the figures of `schedule/cpu/machine.py`, as a table of Markdown."""
+    rows = [f"| {each.name} | {each.value:.3g} | {each.unit} | {_beside(each.beside)} |" for each in found]
+    return "\n".join(["| figure | measured | unit | `schedule/cpu/machine.py` |", "| --- | --- | --- | --- |", *rows])
+
+
+def _beside(name: str) -> str:
+    return f"`{name}` = {getattr(figures, name):,}" if name else ""
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """The processor in figures: what the rules' models of time count with, each figure once.
 
 Cycles are those of one core. The first half describes the processor. "Measured" without more is `python
-benchmarks/machine.py --json benchmarks/machine_xeon.json`: one thread of an Intel Xeon with AVX-512 and AMX, at 3.8
+benchmarks/machine.py --json benchmarks/machine_xeon.json`: one thread of an Intel Xeon with AVX-512 and AMX, at 3.7
 GHz, beside other processes, 2026-11-28. One value serves all processors, unless its text says otherwise, so what is
 measured on one may differ from what all models use; docs/cpu.md has both.
 
@@ -22,23 +22,23 @@ PAGE_BYTES = 4096
 # -- instructions ----------------------------------------------------------------------------------------------------
 
 FMA_PER_CYCLE = 2
-"""Multiplications of vectors that begin in a cycle; as many additions, minima and the like. Measured: 1.87."""
+"""Multiplications of vectors that begin in a cycle; as many additions, minima and the like. Measured: 1.83."""
 LOADS_PER_CYCLE = 2
-"""Loads of vectors per cycle from the first-level cache. Measured: 1.92."""
+"""Loads of vectors per cycle from the first-level cache. Measured: 1.91."""
 FMA_LATENCY = 4
-"""Cycles until the sum of a multiplication can be added to. Measured: 4.3."""
+"""Cycles until the sum of a multiplication can be added to. Measured: 4.2."""
 FMA_LANES = 16
 """float32 multiplications per cycle in the model of Winograd convolutions: one vector of AVX-512 on Zen 4, two of
-AVX2, four of NEON. Fitted with it on AMD EPYC. Measured: 30 on the Xeon, whose AVX-512 is twice as wide; the cycles
-of that model are counted in sixteens."""
+AVX2, four of NEON; on AMD EPYC, to which that model was fitted. Measured: 29 on the Xeon, where two vectors of
+AVX-512 begin in a cycle: there a cycle of that model is 0.55 of the processor's."""
 DIVISION = 8
 """Cycles of a division or a root of data, of a vector or of an element, whose unit is not pipelined. Assumed on
-2026-11-24. Measured: 10.7 of a vector of 16 lanes, 3.0 of an element."""
+2026-11-24. Measured: 10.4 of a vector of 16 lanes, 3.0 of an element."""
 FUNCTION_OF_VECTOR = 20
-"""Cycles of exp, erf and the like as a polynomial on a vector. Measured: 12 of exp, 14 of erf and of sigmoid; it was
+"""Cycles of exp, erf and the like as a polynomial on a vector. Measured: 13 of exp and erf, 14 of sigmoid; it was
 assumed on 2026-11-24, when these took more instructions."""
 FUNCTION_OF_ELEMENT = 30
-"""Cycles of exp, erf and the like on an element: assumed on 2026-11-24. Measured: 7.4 of exp and 10.6 of erf where
+"""Cycles of exp, erf and the like on an element: assumed on 2026-11-24. Measured: 7.3 of exp and 10.6 of erf where
 calls follow each other."""
 CONDITION_OF_VECTOR = 0.5
 """Cycles of a condition of a vector: a mask. Assumed on 2026-11-24. Measured: 1.1 with its comparison."""
@@ -47,10 +47,10 @@ CONDITION_OF_ELEMENT = 1
 SHUFFLE = 1
 """Cycles of a shuffle of a vector. Measured: 1.0."""
 ADD_LANES = 6
-"""Cycles to add up the lanes of a sum: assumed on 2026-11-26. Measured: 3.5 where vectors follow each other."""
+"""Cycles to add up the lanes of a sum: assumed on 2026-11-26. Measured: 3.4 where vectors follow each other."""
 TILE_PRODUCT = 20.0
-"""Cycles of a product of two tiles of AMX, with its share of the loads. Measured: 19.0 with one side in the
-first-level cache, 20.8 in the second one; 18 and 24 in docs/precision.md (2026-11-25)."""
+"""Cycles of a product of two tiles of AMX, with its share of the loads. Measured: 19.3 with one side in the
+first-level cache, 21.1 in the second one; 18 and 24 in docs/precision.md (2026-11-25)."""
 
 # -- caches and memory -----------------------------------------------------------------------------------------------
 
@@ -64,16 +64,17 @@ SECOND_LEVEL_BYTES = 1024 * 1024
 reads are as fast up to 1 MiB as of 64 KiB, and slower from 1.5 MiB on (2 MiB). Rules take parts of it."""
 SPILL_RATE = 10
 """Bytes per cycle that are written to the second-level cache: fitted with the model of Winograd convolutions to
-benchmarks/winograd.json (AMD EPYC, 2026-11-24). Measured: 15.7."""
+benchmarks/winograd.json (AMD EPYC, 2026-11-24). Measured: 15.8, or 8.6 in a cycle of that model (`FMA_LANES`)."""
 THIRD_LEVEL_RATE = 16
 """Bytes per cycle from the third-level cache: fitted with the model of Winograd convolutions to
-benchmarks/winograd.json (AMD EPYC, 2026-11-24). Measured: 7.5 on the Xeon."""
+benchmarks/winograd.json (AMD EPYC, 2026-11-24). Measured: 7.5 from 4 MiB and 6.7 from 16 MiB on the Xeon."""
 LAST_LEVEL_BYTE = 0.1
 """Cycles per byte that another kernel has left in a shared cache, in the price of a kernel: assumed on 2026-11-24,
-with the table of docs/design.md. Measured: 0.13 from 4 and 16 MiB on the Xeon."""
+with the table of docs/design.md. Measured: 0.13 from 4 MiB and 0.15 from 16 on the Xeon."""
 MEMORY_RATE = 2.0
-"""Bytes of weights that all cores together read from memory per cycle (of sixteen multiplications, `FMA_LANES`):
-fitted to the table before and after of docs/cpu.md (Register tiles; Xeon with AVX-512, 2026-11-25)."""
+"""Bytes of weights that all cores together read from memory, per cycle of the model of Winograd convolutions
+(`FMA_LANES`): fitted to the table before and after of docs/cpu.md (Register tiles; Xeon with AVX-512, 2026-11-25).
+Measured: 4.2 in a cycle of the processor, which is 2.3 in one of that model."""
 MEMORY_RATE_ZEN = 8.0
 """The same, in bytes per cycle, of AMD's Zen: fitted to benchmarks/winograd.json (AMD EPYC, 2026-11-24)."""
 
@@ -90,7 +91,7 @@ take as long as waking the threads (2026-11-27)."""
 LAUNCH = 5000.0
 """Cycles of a launch of one more kernel: assumed on 2026-11-24."""
 TILE_UNIT_START = 3000.0
-"""Cycles to request the tile registers of AMX and to configure them: assumed on 2026-11-25. Measured: 470."""
+"""Cycles to request the tile registers of AMX and to configure them: assumed on 2026-11-25. Measured: 480."""
 
 # -- weights of the model of GEMM (matmul_plan, tile) ----------------------------------------------------------------
 
@@ -104,7 +105,7 @@ STREAM = 0.22
 """More cycles per vector of a panel that comes from the second-level cache: fitted with `ISSUE`."""
 FAR_STREAM = 4.0
 """The same, in cycles, from behind that cache, where the panel of a very deep product is: assumed on 2026-11-25.
-Measured: a vector of 64 bytes takes 4.7 cycles from 2 MiB and 8.4 from 4 MiB."""
+Measured: a vector of 64 bytes takes 4.6 cycles from 2 MiB and 8.5 from 4 MiB."""
 SCALAR_COPY = 1.5
 """Cycles to load and store one element, or one vector of elements: assumed on 2026-11-21."""
 VECTOR_COPY = 0.75
@@ -115,7 +116,8 @@ STORE_DOWN = 0.4
 FAR_COPY = 2.0
 """More cycles per element of a left operand that is copied across its cache lines: assumed on 2026-11-25."""
 FETCH = 0.5
-"""Cycles per weight that comes from memory, once for each chunk of rows: assumed on 2026-11-21."""
+"""Cycles per weight that comes from memory, once for each chunk of rows: assumed on 2026-11-21, and right for AMD's
+Zen (`MEMORY_RATE_ZEN`). Measured: 0.96 on the Xeon."""
 LINE_NEAR = 2.0
 """Cycles to copy a cache line of a left operand: fitted to the layers of docs/cpu.md (Register tiles, Which operand
 has the rows; AMD EPYC with AVX2, 2026-11-26); the script was not kept."""
@@ -175,7 +177,7 @@ PLAIN_CONVOLUTION = 1.1
 
 FAR_LOAD = 1.0
 """Cycles per streamed vector load, beside those of its instruction: assumed on 2026-11-24, with the table of
-docs/design.md. Measured: 0.8 from the second-level cache, less the half cycle of the instruction."""
+docs/design.md. Measured: 0.8 from the second-level cache."""
 ITERATION = 1.0
 """Cycles of loop overhead per iteration that is not unrolled: assumed on 2026-11-24, with the table of
 docs/design.md."""

@@ -15,7 +15,7 @@ from .machine import MEMORY_RATE, MEMORY_RATE_ZEN, SECOND_LEVEL_BYTES
 # LLVM feature -> (float32 lanes, vector registers); the first one that the target has counts.
 # `llvm_get_vector_width` returns 512 for every x86, and so cannot be used.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
-_BASELINE = (4, 16)
+_BASELINE = (4, 16)  # lanes and registers: by definition of x86-64, every processor of which has SSE2
 _PAIRS = {16: "avx512bw", 8: "avx2", 4: "sse2"}  # lanes -> feature with products of as many pairs of integers
 # Processor -> bytes per cycle from memory, where they differ from the default.
 _MEMORY = (("znver", MEMORY_RATE_ZEN),)
