@@ -84,7 +84,9 @@ WAKE = 750
 """Cycles for each thread that is woken: measured with 16 threads as 4 to 5 us a parallel loop of TVM's, which is 750
 to 940 cycles for each at 3 GHz (docs/cpu.md, Products on many threads, Xeon, 2026-11-27)."""
 WAKE_WINOGRAD = 1_000
-"""The same, in cycles, in the plan of Winograd convolutions."""
+"""The same in the plan of Winograd convolutions, which counts in vectors of multiplications and not in cycles: a
+processor with AVX-512 begins one (Zen 4) or two of them (Xeon, measured: 1.83) per cycle, so that `WAKE` is 750 to
+1,500 there."""
 WORTH_WAKING = 5_000
 """Vector stores of a step, from which on threads share them: measured on 16 cores of a Xeon, where 3,000 to 5,000
 take as long as waking the threads (2026-11-27)."""
