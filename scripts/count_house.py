@@ -39,8 +39,8 @@ _LOOKING = re.compile(r"[Ss]chedules nothing")
 _PRODUCTS = {
     "cpu/matmul.py": "MatmulEmitter",
     "cpu/panel_product.py": "PanelProduct",
-    "cpu/rounded_panels.py": "RoundedPanels",
-    "cpu/rounded_product.py": "_Emitter",
+    "cpu/bfloat16_panels.py": "Bfloat16Panels",
+    "cpu/bfloat16_product.py": "_Emitter",
     "cpu/slide.py": "_Emitter",
     "cpu/winograd/channel_nest.py": "ChannelNest",
     "cpu/winograd/nest.py": "WinogradNest",

@@ -8,7 +8,7 @@
         right[depth, width] = ...                  contiguous, read again by every tile of the chunk (weights
                                                    are in panels already, see `pack_weights`)
         for each tile of `height` rows:
-          at[i] = ...                              the start of each row, if rows are windows, see `row_places`
+          at[i] = ...                              the start of each row, if rows are windows, see `row_offsets`
           prefetch out[f(i, j)]                    and the tensors that `finish` reads row by row, see `prefetch`
           acc[height, width] = 0                   registers; if the last columns are fewer than a vector, each of their
                                                    sums is a vector along the depth, beside the last panel
@@ -37,12 +37,12 @@ from ..core.decisions import decide, declined, given_value, priced
 from ..core.expressions import chooses_along, intervals, piece_length, size
 from ..core.nest import PARALLEL, SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import reduction_of
-from .accumulators import Accumulators
-from .chunks import Chunks, in_last_chunk, of_chunk
+from .gemm.accumulators import Accumulators
+from .gemm.chunks import Chunks, in_last_chunk, of_chunk
+from .gemm.row_offsets import RowOffsets
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import CpuParams
 from .prefetch import Ask, NextPanel, NextRows, ask_for_results, in_pieces
-from .row_places import RowPlaces
 from .rule import CpuRule
 from .tile import narrow_rows, row_tiles
 
@@ -403,7 +403,7 @@ class MatmulEmitter:
 
     def _total(
         self, task: Task, row, height: int, right, acc: Accumulators, steps: tuple
-    ) -> tuple[RowPlaces | None, tirx.Stmt]:
+    ) -> tuple[RowOffsets | None, tirx.Stmt]:
         """Return the addresses of a tile's rows or None, and its sums over `steps` (first, number, prefetch)."""
         plan, (first, length, ask) = self.plan, steps
         if not plan.left_in_place:
@@ -413,7 +413,7 @@ class MatmulEmitter:
 
             return None, self._steps(length, lambda at: product(self.scope.simplify(first + at)), ask)
         contraction = plan.contraction
-        places = RowPlaces(
+        places = RowOffsets(
             self.scope, contraction.left, contraction.depth, lambda i: plan.point(task.batch, row + i), height
         )
 

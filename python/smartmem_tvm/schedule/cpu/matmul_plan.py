@@ -17,7 +17,7 @@ from ..core.expressions import Walk, choices, chooses_along, contiguous_run, fus
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from ..core.plans import Price
-from .chunks import Chunks
+from .gemm.chunks import Chunks
 from .matmul_tasks import SURE, Division, Tasks
 from .params import CpuParams
 from .prefetch import UNROLLED

@@ -13,7 +13,7 @@ from functools import cache, cached_property, lru_cache
 from itertools import product
 from math import inf
 
-from .chunks import Chunks
+from .gemm.chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, column_tiles, cycles_of, good_tiles, is_narrow, tiles_of
 

@@ -18,7 +18,7 @@ from ...ir.walk import collect, contains, loads
 from ..core.decisions import decide
 from ..core.expressions import Walk, has_select, uses
 from ..core.nest import allocate, block, index, scratch, store
-from .accumulators import Accumulators
+from .gemm.accumulators import Accumulators
 from .params import CpuParams
 from .row_stages import RowStages
 from .tile import Tile, best_tile, row_tiles

@@ -30,7 +30,7 @@ from ..core.decisions import decide, declined, priced
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ..core.plans import Price
-from .accumulators import Accumulators
+from .gemm.accumulators import Accumulators
 from .params import CpuParams
 from .rule import CpuRule
 from .sliding_convolution import Convolution, convolution_of

@@ -24,7 +24,7 @@ from ....ir.blends import branches
 from ....ir.kernel import substitute
 from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, allocate, block, index, scratch, store
-from ..accumulators import Accumulators
+from ..gemm.accumulators import Accumulators
 from ..prefetch import NextPanel
 from ..tile import row_tiles
 from .nest import WinogradNest

@@ -23,7 +23,7 @@ from tvm import tirx
 
 from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index
-from ..accumulators import Accumulators
+from ..gemm.accumulators import Accumulators
 from ..prefetch import UNROLLED, Ask, NextPanel, in_pieces
 from .into_tiles import IntoTiles
 from .out_of_tiles import OutOfTiles

@@ -13,21 +13,21 @@ from tvm import tirx
 from ...ir.kernel import Stage, substitute
 from ..core.expressions import has_select
 from ..core.nest import allocate, block, index, scratch, store
-from . import tile_unit
+from .bfloat16_plan import FLOAT, before_bfloat16
+from .gemm import amx
+from .gemm.amx import DEPTH, SIDE
+from .gemm.amx_block import SPAN, Operands, Sums, multiply_block, tiles_of_line, tiles_of_lines
 from .panel_product import PanelProduct, is_searched
 from .params import CpuParams
-from .rounded_plan import FLOAT, unrounded
 from .row_stages import RowStages
-from .tile_block import SPAN, Operands, Sums, multiply_block, round_line, round_lines
-from .tile_unit import DEPTH, SIDE
 
 
-class RoundedPanels(PanelProduct):
+class Bfloat16Panels(PanelProduct):
     """One product of a chain of rows, with operands that are rounded to bfloat16."""
 
     def __init__(self, stages: RowStages, stage: Stage, params: CpuParams):
         super().__init__(stages, stage, params)
-        self.left, self.right = unrounded(self.product.left), unrounded(self.product.right)
+        self.left, self.right = before_bfloat16(self.product.left), before_bfloat16(self.product.right)
         self.steps = -(-self.depth // DEPTH)
         self.packed = scratch([-(-self.columns // SIDE), self.steps, DEPTH // 2, SIDE], "uint32", "right")
 
@@ -45,7 +45,7 @@ class RoundedPanels(PanelProduct):
         def panel(column, width: int) -> tirx.Stmt:
             copy = self._copy(lines, column, width)
             return block(
-                copy, round_lines(self.scope, lines, self.packed, tirx.floordiv(column, side), self.steps, width)
+                copy, tiles_of_lines(self.scope, lines, self.packed, tirx.floordiv(column, side), self.steps, width)
             )
 
         def zeros(k) -> tirx.Stmt:
@@ -53,7 +53,7 @@ class RoundedPanels(PanelProduct):
 
         rest = self.steps * DEPTH - self.depth
         beyond = self.scope.loop(rest, zeros, "k") if rest else None
-        return allocate([lines], block(tile_unit.whole(self.packed), beyond, self._along(self.columns, panel)))
+        return allocate([lines], block(amx.whole(self.packed), beyond, self._along(self.columns, panel)))
 
     def _copy(self, lines, column, width: int) -> tirx.Stmt:
         lanes = self.params.lanes
@@ -79,10 +79,10 @@ class RoundedPanels(PanelProduct):
         tiles = scratch([-(-rows // SIDE), self.steps, SIDE, DEPTH], "uint16", "left")
 
         def copy(row) -> tirx.Stmt:
-            return block(self._copy_row(line, row), round_line(self.scope, line, tiles, row, self.steps))
+            return block(self._copy_row(line, row), tiles_of_line(self.scope, line, tiles, row, self.steps))
 
         def at(buffer, first) -> Callable:
-            return lambda number, step: tile_unit.address(buffer, tirx.floordiv(first, side) + number, step, 0, 0)
+            return lambda number, step: amx.address(buffer, tirx.floordiv(first, side) + number, step, 0, 0)
 
         def results(column, width: int, row, height: int) -> tirx.Stmt:
             operands = Operands(at(tiles, row), at(self.packed, column), height, width, left_streams=True)
@@ -99,7 +99,7 @@ class RoundedPanels(PanelProduct):
         )
         rest = self.steps * DEPTH - self.depth
         beyond = self.scope.loop(rest, lambda k: store(line, tirx.const(0, dtype), index(self.depth) + k), "k")
-        start = (tile_unit.whole(tiles), tile_unit.whole(done), beyond if rest else None)
+        start = (amx.whole(tiles), amx.whole(done), beyond if rest else None)
         return allocate([line, tiles, done], block(*start, self.scope.loop(rows, copy, "row"), blocks))
 
     def _copy_row(self, line, row) -> tirx.Stmt:

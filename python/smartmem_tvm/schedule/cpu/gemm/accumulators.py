@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from tvm import tirx
 
-from ...ir.pairs import widened
-from ..core.nest import UNROLL, Scope, allocate, block, index, scratch, store
-from .pair_vectors import dots, lies_in_row, vector_of
+from ....ir.pairs import widened
+from ...core.nest import UNROLL, Scope, allocate, block, index, scratch, store
+from ..pair_vectors import dots, lies_in_row, vector_of
 
 _MOST_BYTES = 1024  # a buffer of so many bytes or more is allocated on the heap by TVM, once per tile
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 
 from tvm import tirx
 
-from ...ir.kernel import substitute
-from ..core.expressions import uses
-from ..core.nest import UNROLL, Scope, block, current_index_type, index, scratch, store
+from ....ir.kernel import substitute
+from ...core.expressions import uses
+from ...core.nest import UNROLL, Scope, block, current_index_type, index, scratch, store
 
 
-class RowPlaces:
+class RowOffsets:
     """The start indices of the rows of one tile.
 
     Parameters

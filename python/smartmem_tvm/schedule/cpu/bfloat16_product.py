@@ -11,7 +11,7 @@
 
 Sums and the epilogue are float32. The prologue of an operand (padding, folded layout operators, the end of a
 normalisation) is computed in float32 while the operand is copied, once for each task. The image of a convolution is
-copied as in `tile_image`. A ragged edge is computed in whole tiles, whose surplus results are not stored.
+copied as in `amx_image`. A ragged edge is computed in whole tiles, whose surplus results are not stored.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ from tvm import tirx
 from ...ir.kernel import Kernel, substitute
 from ..core.decisions import declined, noted, priced
 from ..core.nest import allocate, block, index, scratch, store
-from . import tile_unit
-from .chunks import Chunks, in_last_chunk, of_chunk
+from .bfloat16_plan import FLOAT, Bfloat16Plan
+from .gemm import amx
+from .gemm.amx import DEPTH, SIDE
+from .gemm.amx_block import SPAN, Operands, Sums, multiply_block, tiles_of_line, tiles_of_lines, tiles_of_step
+from .gemm.chunks import Chunks, in_last_chunk, of_chunk
 from .matmul import MatmulEmitter, Task
 from .params import CpuParams
-from .rounded_plan import FLOAT, RoundedPlan
 from .rule import CpuRule
-from .tile_block import SPAN, Operands, Sums, multiply_block, round_line, round_lines, round_step
-from .tile_unit import DEPTH, SIDE
 
 
-class RoundedProduct(CpuRule):
+class Bfloat16Product(CpuRule):
     """The rule for contractions of numbers rounded to bfloat16."""
 
-    def plan(self, kernel: Kernel, params: CpuParams) -> RoundedPlan | None:
+    def plan(self, kernel: Kernel, params: CpuParams) -> Bfloat16Plan | None:
         """Return the plan of a kernel, or None if it is no such contraction, or the processor has no AMX."""
         if not params.tiles:
-            return declined("the processor has no tile unit (AMX)")
-        plan = RoundedPlan.of(kernel, params)
+            return declined("the processor has no AMX")
+        plan = Bfloat16Plan.of(kernel, params)
         if plan is None:
             return declined("it multiplies no two numbers rounded to bfloat16")
         priced(lambda: plan.price)
         (row_parts, column_parts), parallel = plan.parts, plan.parallel
         tiles = {"height": plan.tile.height, "width": plan.tile.width, "depth_parts": plan.depth_parts}
         blocks = {"left_in_blocks": plan.left_in_blocks, "right_in_blocks": plan.right_in_blocks}
-        noted("rounded_product", **tiles, row_parts=row_parts, column_parts=column_parts, parallel=parallel, **blocks)
+        noted("bfloat16_product", **tiles, row_parts=row_parts, column_parts=column_parts, parallel=parallel, **blocks)
         return plan
 
-    def emit(self, plan: RoundedPlan) -> tirx.Stmt:
+    def emit(self, plan: Bfloat16Plan) -> tirx.Stmt:
         """Return the loop nest."""
         return _Emitter(plan).kernel()
 
 
 class _Emitter(MatmulEmitter):
-    plan: RoundedPlan
+    plan: Bfloat16Plan
 
     def kernel(self) -> tirx.Stmt:
         """Return the loop nest."""
-        return block(tile_unit.ask_for_tiles(), super().kernel())
+        return block(amx.ask_for_tiles(), super().kernel())
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class _Emitter(MatmulEmitter):
         plan = self.plan
         task = Task(batch, row_chunk, column_chunk, None)
         width = plan.column_span if plan.image is None else SPAN
-        words, self.done = tile_unit.configuration(), scratch([SPAN, width], FLOAT, "done")
+        words, self.done = amx.configuration(), scratch([SPAN, width], FLOAT, "done")
         copies, buffers = [], [words, self.done]
         self.left_at, self.right_at = self._stored(plan.left), self._stored(plan.right)
         if not plan.left_in_blocks:
@@ -78,8 +78,8 @@ class _Emitter(MatmulEmitter):
             copies.append(self._copy_image(task, buffers))
         elif not plan.right_in_blocks:
             copies.append(self._copy_right(task, buffers))
-        start = (tile_unit.configure(words), tile_unit.whole(self.done))
-        nest = block(*start, *copies, self._blocks(task), tile_unit.release())
+        start = (amx.configure(words), amx.whole(self.done))
+        nest = block(*start, *copies, self._blocks(task), amx.release())
         return allocate(buffers, nest)
 
     def _stored(self, operand: Callable) -> Callable:
@@ -88,7 +88,7 @@ class _Emitter(MatmulEmitter):
         def at(batch, place, step):
             value = operand(batch, place, step * index(DEPTH))
             load = value.value if isinstance(value, tirx.Cast) else value
-            return tile_unit.address(load.source, *map(self.scope.analyzer.simplify, load.indices))
+            return amx.address(load.source, *map(self.scope.analyzer.simplify, load.indices))
 
         return at
 
@@ -143,14 +143,14 @@ class _Emitter(MatmulEmitter):
         def row(r) -> tirx.Stmt:
             left, place = plan.contraction.left, plan.point(task.batch, first + r)
             copy = self.over_depth(left, lambda k, point: store(line, substitute(left, {**place, **point}), k))
-            return block(copy, round_line(self.scope, line, tiles, r, steps))
+            return block(copy, tiles_of_line(self.scope, line, tiles, r, steps))
 
         def at(_batch, place, step):
-            return tile_unit.address(tiles, tirx.floordiv(place - first, index(SIDE)), step, 0, 0)
+            return amx.address(tiles, tirx.floordiv(place - first, index(SIDE)), step, 0, 0)
 
         self.left_at = at
         zeros = self._zeros(plan.depth, steps * DEPTH, lambda k: store(line, tirx.const(0, dtype), k))
-        start = (tile_unit.whole(tiles), zeros)
+        start = (amx.whole(tiles), zeros)
         return block(*start, self.over_rows(task.row_chunk, row))
 
     def _copy_image(self, task: Task, buffers: list) -> tirx.Stmt:
@@ -160,7 +160,7 @@ class _Emitter(MatmulEmitter):
         buffers.append(tiles)
         self.right_at = lambda _batch, place, step: image.at(tiles, place - first, step)
         copy = image.copy(self.scope, tiles, tirx.floordiv(first, index(image.columns)))
-        return block(tile_unit.whole(tiles), copy)
+        return block(amx.whole(tiles), copy)
 
     def _copy_right(self, task: Task, buffers: list) -> tirx.Stmt:
         plan, steps = self.plan, self.plan.steps
@@ -174,16 +174,16 @@ class _Emitter(MatmulEmitter):
             where = tirx.floordiv(column - first, index(SIDE))
             if not plan.copies_steps:
                 copy = self.pack_panel(lines, task.batch, column, width)
-                return block(copy, round_lines(self.scope, lines, tiles, where, steps, width))
+                return block(copy, tiles_of_lines(self.scope, lines, tiles, where, steps, width))
 
             def step(t) -> tirx.Stmt:
                 copy = self.pack_panel(lines, task.batch, column, width, lambda _, body: self._over_step(t, body))
-                return block(copy, round_step(self.scope, lines, index(0), tiles, where, t, width))
+                return block(copy, tiles_of_step(self.scope, lines, index(0), tiles, where, t, width))
 
             return self.scope.loop(steps, step, "step")
 
         def at(_batch, place, step):
-            return tile_unit.address(tiles, tirx.floordiv(place - first, index(SIDE)), step, 0, 0)
+            return amx.address(tiles, tirx.floordiv(place - first, index(SIDE)), step, 0, 0)
 
         self.right_at = at
         zeros = self._zeros(
@@ -191,7 +191,7 @@ class _Emitter(MatmulEmitter):
             steps * DEPTH,
             lambda k: self._vectors(SPAN, lambda j: store(lines, tirx.const(0, lines.dtype), k, j)),
         )
-        return block(tile_unit.whole(tiles), zeros, self._along_columns(task, panel))
+        return block(amx.whole(tiles), zeros, self._along_columns(task, panel))
 
     def _over_step(self, step, body: Callable) -> tirx.Stmt:
         """Return the loop over the depth of one step; `body` takes the index in the step and the iterator's value."""
@@ -244,7 +244,7 @@ class _Emitter(MatmulEmitter):
         last = (parts - 1) * length
         middle = self.scope.loop(parts - 2, between, "part") if parts > 2 else None
         ends = part(index(0), length, begins=True), part(index(last), plan.steps - last, ends=True)
-        return allocate([kept], block(tile_unit.whole(kept), ends[0], middle, ends[1]))
+        return allocate([kept], block(amx.whole(kept), ends[0], middle, ends[1]))
 
     @property
     def _apart(self) -> int:
