@@ -19,12 +19,14 @@ from ....ir.kernel import substitute
 from ...core.contraction import Contraction
 from ...core.expressions import Walk
 from ...core.nest import Scope, index
+from .. import machine
 from ..sliding_image import Image, image_of
 from . import amx
 from .amx import DEPTH, SIDE
 from .amx_block import SPAN, pair_of
 
-_COPY, _GATHER = 0.25, 1.0  # cycles to round and copy a contiguous element, and a strided one
+_COPY = machine.ROUND_COPY
+_GATHER = machine.ROUND_GATHER_IMAGE
 
 
 @dataclass(frozen=True, eq=False)
