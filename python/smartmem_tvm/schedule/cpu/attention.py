@@ -27,10 +27,8 @@ from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
 from . import machine
-from .bfloat16_panels import Bfloat16Panels
-from .bfloat16_plan import is_bfloat16
 from .gemm import amx
-from .panel_product import PanelProduct
+from .gemm.chain_product import ChainProduct, chain_product, on_amx
 from .params import CpuParams
 from .row_stages import RowStages
 from .rule import CpuRule
@@ -130,7 +128,7 @@ class _Emitter:
     def __init__(self, chain: RowChain, params: CpuParams):
         self.chain, self.params, self.scope = chain, params, Scope()
         self.batch = chain.batch_count
-        self.rounded = [s for s, product in chain.products.items() if params.tiles and is_bfloat16(product)]
+        self.on_amx = any(on_amx(product, params) for product in chain.products.values())
         work = sum(math.prod(s.extents.values()) for s in chain.kernel.stages)
         self.blocks = Blocks.of(chain, params, self.batch, work >= params.serial_below)
 
@@ -146,13 +144,13 @@ class _Emitter:
 
         tasks = self.batch * chunks
         nest = self.scope.loop(tasks, task, "task", PARALLEL if self.blocks.parallel and tasks > 1 else SERIAL)
-        return block(amx.ask_for_tiles(), nest) if self.rounded else nest
+        return block(amx.ask_for_tiles(), nest) if self.on_amx else nest
 
     def _task(self, batch, first, length: int) -> tirx.Stmt:
         chain, rows = self.chain, self.blocks.length
         place = split_index(batch, chain.batch, chain.extents)
         stages = RowStages(chain, self.params, self.scope, rows, place)
-        products = {s: self._product(stages, s) for s in chain.products}
+        products = {s: chain_product(stages, s, self.params) for s in chain.products}
         packing = [p.pack() for p in products.values()]
         count = length
         if self.blocks.count % length:
@@ -163,15 +161,12 @@ class _Emitter:
 
         nest = self.scope.loop(count, one, "block", most=length)
         nest = block(*packing, nest)
-        if self.rounded:
+        if self.on_amx:
             words = amx.configuration()
             nest = allocate([words], block(amx.configure(words), nest, amx.release()))
         return allocate([*(p.packed for p in products.values()), *stages.buffers], nest)
 
-    def _product(self, stages: RowStages, stage: Stage) -> PanelProduct:
-        return (Bfloat16Panels if stage in self.rounded else PanelProduct)(stages, stage, self.params)
-
-    def _block(self, stages: RowStages, products: dict) -> tirx.Stmt:
+    def _block(self, stages: RowStages, products: dict[Stage, ChainProduct]) -> tirx.Stmt:
         """Return all stages on one block; the stages between products run row by row."""
         statements, waiting = [], []
         done: Stage | None = None
