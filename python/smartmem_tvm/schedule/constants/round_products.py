@@ -29,10 +29,11 @@ from ..core.nest import index
 from ..core.product import from_first_sum
 from ..core.rule import is_open, target_of
 from ..cpu.attention import chain_in
-from ..cpu.bfloat16_plan import BFLOAT16, FLOAT, Bfloat16Plan, plain_contraction, round_operand
+from ..cpu.bfloat16_plan import Bfloat16Plan, plain_contraction, round_operand
 from ..cpu.bfloat16_product import Bfloat16Product
 from ..cpu.gemm.amx import DEPTH, SIDE, bits_of, of_bits
 from ..cpu.gemm.amx_image import AmxImage, amx_image_of
+from ..cpu.gemm.micro_kernels import BFLOAT16, FLOAT
 from ..cpu.matmul import Matmul
 from ..cpu.params import CpuParams
 from ..cpu.slide import Slide

@@ -23,11 +23,11 @@ from .gemm.amx import DEPTH, SIDE, bits_of, of_bits
 from .gemm.amx_block import SPAN
 from .gemm.amx_image import AmxImage, amx_image_of
 from .gemm.chunks import Chunks
+from .gemm.micro_kernels import BFLOAT16, FLOAT
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
 from .tile import Tile
 
-BFLOAT16, FLOAT = "bfloat16", "float32"
 BLOCK = SIDE * DEPTH
 _TILE_CYCLES = machine.TILE_PRODUCT
 _COPY = machine.ROUND_COPY

@@ -9,6 +9,7 @@ from ...ir.kernel import Kernel
 from ..core.decisions import declined, noted, priced
 from .bfloat16_plan import Bfloat16Plan
 from .gemm.amx_contraction import AmxNest
+from .gemm.micro_kernels import AMX, BFLOAT16, micro_kernel
 from .params import CpuParams
 from .rule import CpuRule
 
@@ -18,7 +19,7 @@ class Bfloat16Product(CpuRule):
 
     def plan(self, kernel: Kernel, params: CpuParams) -> Bfloat16Plan | None:
         """Return the plan of a kernel, or None if it is no such contraction, or the processor has no AMX."""
-        if not params.tiles:
+        if micro_kernel(BFLOAT16, params) is not AMX:
             return declined("the processor has no AMX")
         plan = Bfloat16Plan.of(kernel, params)
         if plan is None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from ...core.nest import Scope, allocate, block, index, scratch, store
-from ..bfloat16_plan import FLOAT, Bfloat16Plan
+from ..bfloat16_plan import Bfloat16Plan
 from . import amx
 from .amx import DEPTH, SIDE
 from .amx_block import SPAN, Sums
@@ -30,6 +30,7 @@ from .chunks import Chunks, in_last_chunk, of_chunk
 from .contraction import ContractionNest, Task
 from .contraction_epilogue import ContractionEpilogue
 from .gemm import Gemm, Part, in_parts
+from .micro_kernels import FLOAT
 
 
 class AmxNest(ContractionNest):

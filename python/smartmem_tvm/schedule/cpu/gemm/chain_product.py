@@ -19,7 +19,7 @@ from ....ir.kernel import Stage
 from ...core.decisions import decide
 from ...core.expressions import Walk
 from ...core.nest import allocate, block, index, scratch, store
-from ..bfloat16_plan import FLOAT, before_bfloat16, is_bfloat16
+from ..bfloat16_plan import before_bfloat16, is_bfloat16
 from ..params import CpuParams
 from ..row_stages import RowStages
 from ..tile import Tile, best_tile, row_tiles
@@ -31,11 +31,12 @@ from .axis import Axis, Piece, Span
 from .chain_copies import ChainCopies
 from .fma import FmaKernel, FusedDepth, Operand, in_place
 from .gemm import Gemm
+from .micro_kernels import AMX, BFLOAT16, FLOAT, micro_kernel
 
 
 def on_amx(product: Product, params: CpuParams) -> bool:
-    """Whether a product's operands are bfloat16, and the processor has AMX."""
-    return params.tiles and is_bfloat16(product)
+    """Whether a product's micro-kernel is that of AMX."""
+    return micro_kernel(BFLOAT16 if is_bfloat16(product) else FLOAT, params) is AMX
 
 
 def chain_product(stages: RowStages, stage: Stage, params: CpuParams) -> ChainProduct:

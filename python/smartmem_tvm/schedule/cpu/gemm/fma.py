@@ -158,8 +158,9 @@ class FmaKernel:
     left, right : Source
     times : callable
         ``(left, right) -> product``.
-    pairs : bool
-        Whether the operands are pairs of integers.
+    dots : callable or None
+        ``(accumulators, left, right) -> statement`` that adds a step by an instruction of its own, or None where that
+        cannot read the operands; None if a step is a multiplication and an addition.
     ahead : callable or None
         Held piece and part -> function of a tile's rows and columns -> the prefetches of the tile, or None.
     parts : callable or None
@@ -174,7 +175,7 @@ class FmaKernel:
     depth: Depth
     epilogue: Epilogue
     times: Callable = operator.mul
-    pairs: bool = False
+    dots: Callable[[Accumulators, Callable, Callable], tirx.Stmt | None] | None = None
     ahead: Callable[[Piece, Part | None], Callable[[Piece, Piece], Ask | None]] | None = None
     parts: Callable[[Piece, Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
 
@@ -202,7 +203,7 @@ class FmaKernel:
 
     def _add(self, acc: Accumulators, left: Callable, right: Callable) -> tirx.Stmt:
         """Return the statement that adds the products of one step along the depth to the sums of a tile."""
-        if self.pairs and (added := acc.add_pairs(left, right)) is not None:
+        if self.dots is not None and (added := self.dots(acc, left, right)) is not None:
             return added
         return acc.set(lambda i, j, value: value + self.times(left(i), right(j)))
 
