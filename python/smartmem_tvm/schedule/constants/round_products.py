@@ -298,7 +298,7 @@ def price_objection(kernel: Kernel, run: Kernel, after: Bfloat16Plan | None, par
     if isinstance(rule, Slide):
         now = prod(plain_contraction(run).reduction.extents.values()) / (_SLIDING * 2 * params.lanes)
     else:
-        now = before.working() if before is not None else 0.0
+        now = before.costs.working() if before is not None else 0.0
     if after.cycles >= now:
         return f"price: {after.cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
     return None
