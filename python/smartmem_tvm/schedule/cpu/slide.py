@@ -32,8 +32,11 @@ from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index,
 from ..core.plans import Price
 from . import machine
 from .gemm.axis import Axis
-from .gemm.fma import FmaKernel, NestedDepth, Operand, Stored
+from .gemm.depth import NestedDepth
+from .gemm.epilogue import Stored
+from .gemm.fma import FmaKernel
 from .gemm.gemm import Gemm
+from .gemm.operands import Operand
 from .params import CpuParams
 from .rule import CpuRule
 from .sliding_convolution import Convolution, convolution_of

@@ -22,7 +22,7 @@ from . import amx
 from .amx import DEPTH, SIDE
 from .amx_block import SPAN, Operands, Sums, multiply_block, tiles_of_line, tiles_of_lines, tiles_of_step
 from .axis import Piece
-from .fma import Epilogue
+from .epilogue import Epilogue
 from .gemm import Part, Tile
 
 

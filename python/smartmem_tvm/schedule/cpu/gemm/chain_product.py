@@ -29,9 +29,11 @@ from .amx_block import SPAN
 from .amx_kernel import AmxKernel, LeftTiles, RightTiles
 from .axis import Axis, Piece, Span
 from .chain_copies import ChainCopies
-from .fma import FmaKernel, FusedDepth, Operand, in_place
+from .depth import FusedDepth
+from .fma import FmaKernel
 from .gemm import Gemm
 from .micro_kernels import AMX, BFLOAT16, FLOAT, micro_kernel
+from .operands import Operand, in_place
 
 
 def on_amx(product: Product, params: CpuParams) -> bool:

@@ -32,16 +32,17 @@ from tvm import tirx
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, scratch, store
 from ..matmul_plan import MatmulPlan
 from ..prefetch import Ask, NextPanel, NextRows
-from .accumulators import Accumulators
 from .axis import Axis, Piece, Span
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .contraction_copies import ContractionCopies
 from .contraction_epilogue import ContractionEpilogue
-from .fma import FmaKernel, FusedDepth, Operand, Source, in_place
+from .depth import FusedDepth, WalkedDepth
+from .fma import FmaKernel
 from .gemm import Gemm, MicroKernel, Part, Tile, in_parts
-from .micro_kernels import DOT_OF_PAIRS, PAIRS, micro_kernel
+from .micro_kernels import FLOAT, PAIRS, micro_kernel
 from .narrow import NarrowKernel
-from .row_offsets import OffsetRows, WalkedDepth
+from .operands import Operand, Source, in_place
+from .row_offsets import OffsetRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,15 +228,10 @@ class _Tiles:
         self.wide = FmaKernel(
             *(scope, plan.params.lanes, nest.dtype, left, self, depth, self.epilogue),
             times=contraction.times,
-            dots=Accumulators.add_pairs if self._in_pairs else None,
+            dots=micro_kernel(PAIRS if contraction.in_pairs else FLOAT, plan.params).dots,
             ahead=self._ahead,
             parts=self._parts if plan.depth_parts > 1 else None,
         )
-
-    @property
-    def _in_pairs(self) -> bool:
-        """Whether an instruction multiplies pairs of integers."""
-        return self.plan.contraction.in_pairs and micro_kernel(PAIRS, self.plan.params) is DOT_OF_PAIRS
 
     @property
     def narrow(self) -> NarrowKernel:

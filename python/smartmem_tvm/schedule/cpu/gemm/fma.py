@@ -13,136 +13,19 @@ integers take the same loops with another instruction (`Accumulators.add_pairs`)
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tvm import tirx
 
-from ...core.nest import SERIAL, Scope, allocate, block, index, scratch, store
-from ..prefetch import Ask, in_pieces
+from ...core.nest import Scope, allocate, block, scratch, store
+from ..prefetch import Ask
 from .accumulators import Accumulators
 from .axis import Piece
+from .depth import Depth
+from .epilogue import Epilogue
 from .gemm import Part, Tile
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """A step along the depth: its number, or the values of the iterators that make it up, or both."""
-
-    number: tirx.PrimExpr | None
-    point: Mapping = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Operand:
-    """An operand for one tile, or for all tiles of a panel.
-
-    Attributes
-    ----------
-    at : callable
-        ``(piece, step) -> function of the position in the piece -> element``.
-    buffers : sequence of buffer
-        Scratch memory that it lies in.
-    made : Stmt or None
-        The statement that fills that memory.
-    """
-
-    at: Callable[[Piece, Step], Callable]
-    buffers: Sequence = ()
-    made: tirx.Stmt | None = None
-
-    def around(self, body: tirx.Stmt) -> tirx.Stmt:
-        """Return a statement with the operand made before it."""
-        return allocate(self.buffers, block(self.made, body))
-
-    def of(self, _: Piece) -> Operand:
-        """Return the operand itself, as a source that is the same for all pieces."""
-        return self
-
-
-def in_place(read: Callable) -> Operand:
-    """Return a left operand that is read at ``read(row, step's number)``."""
-    return Operand(lambda rows, step: lambda i: read(rows.first + i, step.number))
-
-
-class Source(Protocol):
-    """Where an operand comes from."""
-
-    def of(self, piece: Piece) -> Operand:
-        """Return the operand for a piece of rows (left), or of columns (right)."""
-
-
-class Depth(Protocol):
-    """The loops along the depth of a tile."""
-
-    def steps(self, add: Callable[[Step], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
-        """Return ``add(step)`` for each step of a part, or of all; `ask` makes prefetches in front of some."""
-
-
-@dataclass(frozen=True, eq=False)
-class FusedDepth:
-    """One loop over all steps, of which `unroll` at a time are unrolled."""
-
-    scope: Scope
-    depth: int
-    unroll: int
-
-    def steps(self, add: Callable[[Step], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
-        """Return the loop."""
-        first, length = (index(0), self.depth) if part is None else (part.first, part.length)
-        return in_pieces(self.scope, length, self.unroll, lambda k: add(Step(self.scope.simplify(first + k))), ask)
-
-
-@dataclass(frozen=True, eq=False)
-class NestedDepth:
-    """A loop for each iterator of the depth, of the kind that `kind` says; without parts and prefetches."""
-
-    scope: Scope
-    vars_: Sequence
-    extents: Mapping
-    kind: Callable = lambda var: SERIAL
-
-    def steps(self, add: Callable[[Step], tirx.Stmt], _part: Part | None, _ask: Ask | None) -> tirx.Stmt:
-        """Return the loops."""
-        return self.scope.nest(self.vars_, self.extents, lambda point: add(Step(None, point)), "k", self.kind)
-
-
-class Epilogue(Protocol):
-    """The start values of sums, and the use of the finished ones."""
-
-    start: tirx.PrimExpr
-
-    def asked(self, rows: Piece, columns: Piece) -> tirx.Stmt | None:
-        """Return prefetches of the places that results go to, or None."""
-
-    def stays_in_registers(self, columns: Piece) -> bool:
-        """Whether results are stored from the registers; else from a copy of the sums in scratch memory."""
-
-    def element(self, value, row, column) -> tirx.Stmt:
-        """Return the store of one result, given its sum."""
-
-    def block(self, sums, rows: Piece, columns: Piece) -> tirx.Stmt:
-        """Return the stores of all results of a tile, given scratch memory with its sums."""
-
-
-@dataclass(frozen=True, eq=False)
-class Stored:
-    """The epilogue that only stores sums, from the registers: ``put(value, row, column)``."""
-
-    put: Callable[..., tirx.Stmt]
-    start: tirx.PrimExpr
-
-    def asked(self, _rows: Piece, _columns: Piece) -> None:
-        """Return None: no prefetch."""
-
-    def stays_in_registers(self, _columns: Piece) -> bool:
-        """Whether sums are stored from the registers: yes."""
-        return True
-
-    def element(self, value, row, column) -> tirx.Stmt:
-        """Return the store of a sum."""
-        return self.put(value, row, column)
+from .operands import Operand, Source, Step
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tvm import tirx
+
 from ..params import CpuParams
+from .accumulators import Accumulators
 from .amx import DEPTH
 from .amx_block import SPAN
 
@@ -35,6 +38,9 @@ class Row:
         The form of the operand.
     module : str
         Module of `gemm` with its class.
+    dots : callable or None
+        For `FmaKernel`: ``(accumulators, left, right) -> statement`` that adds one step to the sums of a tile by an
+        instruction of its own, or None where that cannot read the operands. None for multiply-adds.
     """
 
     name: str
@@ -45,6 +51,7 @@ class Row:
     left: str
     right: str
     module: str
+    dots: Callable[[Accumulators, Callable, Callable], tirx.Stmt | None] | None = None
 
 
 _ANYWHERE, _PANELS = "in place, or rows", "contiguous along the columns: in place, or panels of [depth, width]"
@@ -55,7 +62,11 @@ AMX = Row(
     right="[column // 16, k // 32, k % 32 // 2, column % 16, k % 2]",
     module="amx_kernel",
 )
-DOT_OF_PAIRS = Row("dot of pairs", (PAIRS,), lambda cpu: cpu.pairs, 2, None, _ANYWHERE, _PANELS, module="fma")
+DOT_OF_PAIRS = Row(
+    *("dot of pairs", (PAIRS,), lambda cpu: cpu.pairs, 2, None, _ANYWHERE, _PANELS),
+    module="fma",
+    dots=Accumulators.add_pairs,
+)
 FMA = Row("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma")
 
 MICRO_KERNELS = (AMX, DOT_OF_PAIRS, FMA)

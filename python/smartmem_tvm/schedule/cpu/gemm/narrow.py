@@ -21,8 +21,9 @@ from ..params import CpuParams
 from ..tile import narrow_rows, row_tiles
 from .accumulators import Accumulators
 from .axis import Piece
-from .fma import Epilogue, Operand, Source, Step
+from .epilogue import Epilogue
 from .gemm import Tile
+from .operands import Operand, Source, Step
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ row's start are the same for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -19,10 +19,8 @@ from tvm import tirx
 from ....ir.kernel import substitute
 from ...core.expressions import uses
 from ...core.nest import UNROLL, Scope, block, current_index_type, index, scratch, store
-from ..prefetch import Ask, in_pieces
 from .axis import Piece
-from .fma import Operand, Step
-from .gemm import Part
+from .operands import Operand
 
 
 class RowOffsets:
@@ -84,51 +82,3 @@ class OffsetRows:
         """Return the rows of a tile, whose start indices are computed first."""
         offsets = RowOffsets(self.scope, self.load, self.depth, lambda i: self.point(rows.first + i), rows.size)
         return Operand(lambda _, step: lambda i: offsets.read(i, step.point), [offsets.buffer], offsets.find())
-
-
-@dataclass(frozen=True, eq=False)
-class WalkedDepth:
-    """One loop for each iterator of the depth, so that no index is divided.
-
-    Attributes
-    ----------
-    vars_ : sequence of tirx.Var
-        Iterators of the depth.
-    extents : mapping
-        Their extents.
-    depth : int
-        All steps.
-    unroll : int
-        Steps of the innermost iterator that are unrolled.
-    """
-
-    scope: Scope
-    vars_: Sequence
-    extents: Mapping
-    depth: int
-    unroll: int
-
-    def steps(self, add: Callable[[Step], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
-        """Return the loops; a part of the depth is some iterations of the outermost one."""
-        first, count = (index(0), self.depth) if part is None else (part.first, part.length)
-        inner = self.depth // self.extents[self.vars_[0]]
-        start = self.scope.index(tirx.floordiv(first, index(inner)))
-
-        def nest(level: int, before, point: dict) -> tirx.Stmt:
-            """Return the loops from `level` on; `before` counts the iterations of the outer ones that are done."""
-            var = self.vars_[level]
-            total = self.extents[var] if level else count // inner
-
-            def place(v) -> tuple:
-                return before * index(total) + v, {**point, var: v if level else self.scope.index(start + v)}
-
-            if level < len(self.vars_) - 1:
-                return self.scope.loop(total, lambda v: nest(level + 1, *place(v)), f"k{level}")
-
-            def step(v) -> tirx.Stmt:
-                done, at = place(v)
-                return add(Step(self.scope.simplify(first + done), at))
-
-            return in_pieces(self.scope, total, self.unroll, step, ask, before * index(total // self.unroll))
-
-        return nest(0, index(0), {})

@@ -25,8 +25,10 @@ from ....ir.kernel import substitute
 from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, allocate, block, index, scratch, store
 from ..gemm.axis import Axis
-from ..gemm.fma import FmaKernel, Operand, Stored, in_place
+from ..gemm.epilogue import Stored
+from ..gemm.fma import FmaKernel
 from ..gemm.gemm import Gemm
+from ..gemm.operands import Operand, in_place
 from ..prefetch import NextPanel
 from ..tile import row_tiles
 from .nest import WinogradNest

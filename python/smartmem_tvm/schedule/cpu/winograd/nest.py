@@ -24,8 +24,11 @@ from tvm import tirx
 from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index
 from ..gemm.axis import Axis
-from ..gemm.fma import FmaKernel, FusedDepth, Operand, Stored, in_place
+from ..gemm.depth import FusedDepth
+from ..gemm.epilogue import Stored
+from ..gemm.fma import FmaKernel
 from ..gemm.gemm import Gemm
+from ..gemm.operands import Operand, in_place
 from ..prefetch import UNROLLED, NextPanel
 from .into_tiles import IntoTiles
 from .out_of_tiles import OutOfTiles
