@@ -23,9 +23,9 @@ from .ir.recent import Recent
 from .options import Options
 from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
-from .schedule.gpu.attention.attention import chain_params, refusal
-from .schedule.gpu.attention.matrix_attention import takes
-from .schedule.gpu.attention.matrix_tile import AttentionParams
+from .schedule.gpu.attention.flash_attention import takes
+from .schedule.gpu.attention.flash_tile import AttentionParams
+from .schedule.gpu.attention.row_chains import chain_params, refusal
 from .schedule.gpu.matrix.products import products_on
 from .tables.precisions import PRECISIONS
 from .target import (

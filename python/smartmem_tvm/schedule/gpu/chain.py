@@ -23,8 +23,8 @@ from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
 from ..core.rule import Rule, Written, finished
 from .chain_units import Unit, buffers_of, combined, same, units_of
+from .gemm.ptx import barrier
 from .launch import launch, registers, when
-from .matrix.instructions import barrier
 from .occupancy import require_limits
 
 

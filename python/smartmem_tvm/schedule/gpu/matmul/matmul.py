@@ -29,14 +29,14 @@ from ....target import Limits
 from ...core.decisions import decide, declined, priced
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, on_chip, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
+from ..gemm.block_order import place_of
+from ..gemm.prefetched_operand import Deal, PrefetchedOperand
+from ..gemm.product import MatmulProduct, product_of
+from ..gemm.split_k import add_parts
 from ..launch import GpuRule, launch, registers, shared
 from ..occupancy import VECTOR
 from ..sums import Sums, product_type
-from .group_order import place_of
-from .parts import add_parts
-from .product import MatmulProduct, product_of
-from .shared_tile import Deal, SharedTile
-from .tile import GpuMatmulParams, GpuTile, best_gpu_tile, price
+from .matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile, price
 
 _ADDING = 128  # most threads of a thread block that adds partial sums (split-K)
 _WARP_COLUMNS = 8  # threads of a warp along the columns: both operands of a step are then few vectors of shared memory
@@ -97,7 +97,7 @@ class _Emitter:
         self.column_run = min(VECTOR if texels else most, tile.thread_columns)
         deal = Deal(tile.threads_down, self.row_run) if texels else None
         self.left, self.right = (
-            SharedTile(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most, dealt)
+            PrefetchedOperand(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most, dealt)
             for name, operand, size, dealt in (
                 ("left", product.left, tile.rows, deal),
                 ("right", product.right, tile.columns, None),
@@ -195,7 +195,7 @@ class _Emitter:
         rows, columns = range(self.tile.thread_rows), self.tile.thread_columns
         return [each for i in rows for each in self.held.add(i, columns, self.down[index(i)], lambda j: self.across[j])]
 
-    def _read(self, lanes, tile: SharedTile, k, thread, threads: int, run: int) -> list[tirx.Stmt]:
+    def _read(self, lanes, tile: PrefetchedOperand, k, thread, threads: int, run: int) -> list[tirx.Stmt]:
         """Load a thread's lanes at term `k`: its vectors alternate with those of the other threads."""
 
         def vector(q: int):

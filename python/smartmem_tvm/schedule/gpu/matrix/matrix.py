@@ -33,15 +33,15 @@ from ....target import is_cuda
 from ...core.decisions import decide, declined, priced
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
+from ..gemm import ptx
+from ..gemm.block_order import place_of
+from ..gemm.product import MatmulProduct, product_of
+from ..gemm.split_k import add_parts
+from ..gemm.staged_operand import StagedOperand, goes_by_itself, lies_along_depth
 from ..launch import GpuRule, launch, registers, when
-from ..matmul.group_order import place_of
-from ..matmul.parts import add_parts
-from ..matmul.product import MatmulProduct, product_of
 from ..occupancy import FLOAT_BYTES, VECTOR, WARP
-from . import instructions as ptx
 from .factors import Factors, factors_of
-from .staged_operand import StagedOperand, goes_by_itself, lies_along_depth
-from .tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits, price
+from .matrix_tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits, price
 from .widened import widened
 
 LEAST = 8  # least rows and columns: with fewer, most results of an instruction are thrown away

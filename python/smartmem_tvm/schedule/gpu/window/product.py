@@ -29,7 +29,7 @@ from ..launch import launch, registers, shared
 from ..sums import Sums, product_type
 from .guards import guard, guarded_value
 from .texels import runs_along_texels
-from .tile import ProductTile
+from .window_tiles import ProductTile
 
 _UNROLLED = 16  # most steps of a gather that are unrolled
 

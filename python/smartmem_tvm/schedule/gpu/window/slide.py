@@ -33,7 +33,7 @@ from ..launch import launch, registers
 from ..sums import Sums, factor_type
 from .guards import guard
 from .texels import runs_along_texels
-from .tile import written_out
+from .window_tiles import written_out
 
 
 class SlideNest:

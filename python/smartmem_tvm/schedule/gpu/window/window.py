@@ -31,7 +31,7 @@ from .lines import Lines
 from .product import ProductNest
 from .slide import SlideNest
 from .texels import goes_in_texels, terms_in_texels, texel_axes
-from .tile import (
+from .window_tiles import (
     GpuWindowParams,
     ProductTile,
     SlideTile,

@@ -23,14 +23,15 @@ from tvm import tirx
 from ....ir.texels import is_texture
 from ...core.nest import SERIAL, UNROLL, block, fresh, index, on_chip, store
 from ...core.nest import VECTOR as VECTORIZED
+from ..gemm.operand import Operand
+from ..gemm.prefetched_operand import PrefetchedOperand
 from ..launch import when
-from ..matmul.shared_tile import Operand, SharedTile
 from ..occupancy import VECTOR
 from ..sums import Sums
 from ..vectors import computed_types, places_of, vector_run
-from .block import RowBlock, fit
-from .plan import Part
-from .tile import left_pitch
+from .chain_plan import Part
+from .chain_tile import left_pitch
+from .row_block import RowBlock, fit
 
 _WARP_COLUMNS = 8  # threads of a warp along the columns
 _WRITTEN_OUT = 1024  # most unrolled multiplications in the source of a product
@@ -61,7 +62,7 @@ class BlockProduct:
         self.run = min(VECTOR, self.own.thread_columns)
         self._place()
 
-    def _matrix(self) -> SharedTile:
+    def _matrix(self) -> PrefetchedOperand:
         right, plan, stage = self.operands.right, self.plan, self.stage
         operand = Operand(
             lambda b, column, k: plan.at(stage, right, batch=b, column=column, depth=k),
@@ -71,7 +72,7 @@ class BlockProduct:
         )
         name = f"matrix{self.number}"
         most = operand.most(self.block.limits)
-        tile = SharedTile(name, operand, self.columns, self.own.terms, self.tile.threads, plan.dtype, most)
+        tile = PrefetchedOperand(name, operand, self.columns, self.own.terms, self.tile.threads, plan.dtype, most)
         tile.shared = self.work
         return tile
 

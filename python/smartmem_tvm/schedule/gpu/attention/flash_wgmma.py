@@ -17,9 +17,9 @@ from __future__ import annotations
 from tvm import tirx
 
 from ...core.nest import block, index
-from ..matrix import instructions as ptx
-from .matrix_block import AttentionThread, some
-from .matrix_tile import TERMS
+from ..gemm import ptx
+from .flash_thread import AttentionThread, some
+from .flash_tile import TERMS
 
 
 class GroupAttentionThread(AttentionThread):

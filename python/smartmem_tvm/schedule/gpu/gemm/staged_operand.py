@@ -20,10 +20,10 @@ from tvm import ir, tirx
 from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, when
-from ..matmul.shared_tile import Operand
 from ..vectors import guarded
-from . import instructions as ptx
+from . import ptx
 from .chosen_vectors import chosen_run, fill
+from .operand import Operand
 
 _LEAST_BYTES = 4  # least bytes of an asynchronous copy
 _BANKS = 128  # bytes of all banks of shared memory together, which one access covers

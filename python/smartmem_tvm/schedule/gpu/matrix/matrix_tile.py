@@ -13,8 +13,8 @@ import tvm
 
 from ....target import Limits, cuda_architecture, has_matrix_instructions
 from ...core.plans import Price
+from ..gemm import ptx
 from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
-from . import instructions as ptx
 
 _FLOAT = 4  # bytes
 _PROCESSOR = Processor()

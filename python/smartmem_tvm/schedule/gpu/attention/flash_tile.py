@@ -11,8 +11,8 @@ import tvm
 
 from ....target import Limits
 from ...core.plans import Price
-from ..matrix import instructions as ptx
-from ..matrix.tile import MatrixParams
+from ..gemm import ptx
+from ..matrix.matrix_tile import MatrixParams
 from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
 TERMS = ptx.HALF.terms  # terms of one instruction

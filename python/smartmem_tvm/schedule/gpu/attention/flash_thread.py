@@ -9,12 +9,12 @@ from tvm import tirx
 
 from ...core.nest import UNROLL, Scope, allocate, block, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
+from ..gemm import ptx
+from ..gemm.staged_operand import StagedLanes, StagedOperand
 from ..launch import launch, registers, when
-from ..matrix import instructions as ptx
-from ..matrix.staged_operand import StagedLanes, StagedOperand
 from ..occupancy import WARP
 from ..vectors import places_of, vector_run
-from .matrix_tile import TERMS, AttentionShape, AttentionTile
+from .flash_tile import TERMS, AttentionShape, AttentionTile
 from .softmax import SoftmaxAttention
 
 _LOWEST = -1e37  # below every score but masked ones, and still finite times a scale and log2(e)

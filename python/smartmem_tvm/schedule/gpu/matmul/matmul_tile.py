@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ....tables.targets import Row
 from ....target import Limits
 from ...core.plans import Price
+from ..gemm.block_order import bands, traffic
 from ..occupancy import FLOAT_BYTES, VECTOR, WARP, Processor, WorkGroupTile, fits
-from .group_order import bands, traffic
 
 _WRITTEN_OUT = 1024  # unrolled multiplications: more of them hide more latency, and take longer to compile
 _TERMS = 16  # terms that are unrolled in any case
