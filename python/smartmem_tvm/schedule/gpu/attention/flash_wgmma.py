@@ -18,7 +18,8 @@ from tvm import tirx
 
 from ...core.nest import block, index
 from ..gemm import ptx
-from .flash_thread import AttentionThread, some
+from ..gemm.mma import fragment, group_products
+from .flash_thread import AttentionThread
 from .flash_tile import TERMS
 
 
@@ -61,9 +62,12 @@ class GroupAttentionThread(AttentionThread):
         return self._products(results, self.weights, self.values, self.tile.keys, step, True)
 
     def _products(self, sums: list, left, right, terms: int, step, add: bool) -> list[tirx.Stmt]:
-        made = [ptx.begin_group()]
-        for k in range(terms // TERMS):
-            down, across = some(left, k, ptx.LEFT), right.matrix(index(0), index(k * TERMS), step)
-            turned = (False, not right.along_depth)
-            made.append(ptx.multiply_group(sums, down, across, self.element, turned, add or k > 0))
-        return [*made, ptx.end_group()]
+        return group_products(
+            sums,
+            terms // TERMS,
+            lambda k: fragment(left, k, ptx.LEFT),
+            lambda k: right.matrix(index(0), index(k * TERMS), step),
+            self.element,
+            (False, not right.along_depth),
+            add,
+        )

@@ -41,7 +41,7 @@ class GpuTile(WorkGroupTile):
     unroll : int
         Terms that are unrolled; it divides those of a slice.
     band : int
-        Tiles along the columns of a band (`group_order`); 0 for all of them.
+        Tiles along the columns of a band (`block_order`); 0 for all of them.
     """
 
     splits: int = 1

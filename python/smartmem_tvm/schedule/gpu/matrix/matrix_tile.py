@@ -45,7 +45,7 @@ class MatrixTile:
     splits : int
         Split-K factor: thread blocks that share the terms of one tile; above 1, a second kernel adds their sums.
     band : int
-        Tiles along the columns of a band (`group_order`); 0 for all of them.
+        Tiles along the columns of a band (`block_order`); 0 for all of them.
     group : bool
         Warp groups of four warps multiply together (``wgmma``); each warp has 16 rows.
     """

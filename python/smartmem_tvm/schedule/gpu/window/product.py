@@ -25,9 +25,9 @@ from ....planner.texture_form import TEXEL
 from ...core.contraction import Contraction
 from ...core.expressions import Walk, split_index
 from ...core.nest import VECTOR, Scope, allocate, block, index, on_chip, store
+from ..guards import guard, guarded_value
 from ..launch import launch, registers, shared
 from ..sums import Sums, product_type
-from .guards import guard, guarded_value
 from .texels import runs_along_texels
 from .window_tiles import ProductTile
 

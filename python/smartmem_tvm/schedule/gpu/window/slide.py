@@ -29,9 +29,9 @@ from ...core.expressions import split_index, uses
 from ...core.instances import Alike, Instances
 from ...core.nest import VECTOR, Scope, allocate, block, index, on_chip, store
 from ...core.reduction import Reduction
+from ..guards import guard
 from ..launch import launch, registers
 from ..sums import Sums, factor_type
-from .guards import guard
 from .texels import runs_along_texels
 from .window_tiles import written_out
 
