@@ -27,7 +27,7 @@ from .skeleton import Epilogue, Place, Thread
 WARP_COLUMNS = 8  # threads of a warp along the columns: both operands of a step are then few vectors of shared memory
 
 
-def vector(scope: Scope, run: int, body: Callable) -> tirx.Stmt:
+def as_vector(scope: Scope, run: int, body: Callable) -> tirx.Stmt:
     """Return ``body(v)`` for each of `run` neighbours, as one vector."""
     return scope.loop(run, lambda v: scope.simplify(body(v)), "v", VECTORIZED if run > 1 else SERIAL)
 
@@ -86,7 +86,7 @@ class Lanes:
                 value = self.operand.shared[self.operand.at(first + v, k)]
                 return store(self.into, value, index(q * self.run) + v)
 
-            return vector(scope, self.run, element)
+            return as_vector(scope, self.run, element)
 
         return [one(q) for q in range(self.count // self.run)]
 
@@ -263,7 +263,7 @@ class Simt:
             where = i * index(tile.thread_columns) + j * index(run)
             # If a row has one vector, its column is a constant 0: no condition would tell the check of texels so.
             first = index(0) if columns == run else at * index(run)
-            stores = vector(self.scope, run, lambda v: epilogue.store(self.sums[where + v], place, row, first + v))
+            stores = as_vector(self.scope, run, lambda v: epilogue.store(self.sums[where + v], place, row, first + v))
             return stores if columns % tile.columns == 0 else tirx.IfThenElse(at < index(columns // run), stores, None)
 
         return self.scope.loop(tile.thread_columns // run, one, "j", UNROLL)
