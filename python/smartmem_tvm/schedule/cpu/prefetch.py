@@ -19,9 +19,10 @@ from ...ir.walk import loads
 from ..core.expressions import uses
 from ..core.nest import Scope, block, index
 from ..core.reduction import Reduction
+from . import machine
 
 UNROLLED = 4  # steps along the depth that are unrolled by default
-_LINE_BYTES = 64
+_LINE_BYTES = machine.LINE_BYTES
 # Operands of `llvm.prefetch`.
 _READ, _WRITE = 0, 1
 _SECOND_LEVEL, _FIRST_LEVEL = 2, 3

@@ -14,7 +14,7 @@ from ..gemm import ptx
 from ..gemm.mma import WarpProducts
 from ..gemm.staged_operand import StagedLanes, StagedOperand
 from ..launch import launch, registers, when
-from ..occupancy import WARP
+from ..machine import WARP
 from ..vectors import places_of, vector_run
 from .flash_tile import TERMS, AttentionShape, AttentionTile
 from .softmax import SoftmaxAttention

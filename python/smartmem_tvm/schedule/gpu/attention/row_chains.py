@@ -24,9 +24,9 @@ from ....target import Limits
 from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope, allocate, block, index
 from ..launch import GpuRule, launch
-from ..matmul.matmul_tile import GRAPH_LAUNCH, GpuMatmulParams, best_gpu_tile
+from ..machine import FLOAT_BYTES, GRAPH_LAUNCH
+from ..matmul.matmul_tile import GpuMatmulParams, best_gpu_tile
 from ..matmul.matmul_tile import cycles as product_cycles
-from ..occupancy import FLOAT_BYTES
 from .chain_plan import ChainPlan
 from .chain_tile import ChainTile, GpuChainParams, best_chain_tile, cycles, price, shared_bytes, work_size
 from .row_block import RowBlock

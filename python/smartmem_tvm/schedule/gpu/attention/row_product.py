@@ -26,7 +26,7 @@ from ..gemm.operand import Operand
 from ..gemm.prefetched_operand import PrefetchedOperand
 from ..gemm.simt import Lanes, OuterProducts, as_vector, position
 from ..launch import when
-from ..occupancy import VECTOR
+from ..machine import VECTOR
 from ..sums import Sums
 from ..vectors import computed_types, places_of, vector_run
 from .chain_plan import Part

@@ -21,7 +21,7 @@ from tvm import tirx
 from ...core.nest import SERIAL, UNROLL, Scope, block, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, when
-from ..occupancy import FLOAT_BYTES, VECTOR, WARP
+from ..machine import FLOAT_BYTES, VECTOR, WARP
 from . import ptx
 from .skeleton import Epilogue, Place, Thread
 from .staged_operand import StagedOperand

@@ -19,7 +19,7 @@ from ....planner.texture_form import TEXEL
 from ....target import Limits
 from ...core.expressions import contiguous_run
 from ...core.nest import fresh, index
-from ..occupancy import SECTOR, VECTOR
+from ..machine import SECTOR, VECTOR
 from ..vectors import computed_types, guarded, places_of, vector_run
 
 

@@ -23,7 +23,7 @@ from tvm import DataType, tirx
 from ...core.nest import SERIAL, UNROLL, Scope, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared, when
-from ..occupancy import SECTOR, VECTOR, WARP
+from ..machine import SECTOR, VECTOR, WARP
 from .operand import Operand
 
 

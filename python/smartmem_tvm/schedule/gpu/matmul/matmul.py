@@ -31,7 +31,7 @@ from ..gemm.simt import Lanes, Simt
 from ..gemm.skeleton import MOST_ADDING, Gemm
 from ..gemm.staging import Prefetched
 from ..launch import GpuRule, registers
-from ..occupancy import VECTOR
+from ..machine import VECTOR
 from ..sums import Sums, product_type
 from .matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile, price
 
