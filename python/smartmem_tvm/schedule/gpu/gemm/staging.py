@@ -15,6 +15,7 @@ from tvm import tirx
 from ...core.nest import Scope, block, index, on_chip
 from ..launch import when
 from . import ptx
+from .gathered_operand import GatheredOperand
 from .prefetched_operand import PrefetchedOperand
 from .skeleton import Place, Thread
 from .staged_operand import StagedOperand
@@ -62,6 +63,38 @@ class Prefetched:
         return block(
             self.left.fetch(self.scope, thread.number, place.batch, place.row, step, self.whole),
             self.right.fetch(self.scope, thread.number, place.batch, place.column, step, self.whole),
+        )
+
+
+class Gathered:
+    """Threads gather the tiles of their slice and multiply them; many thread blocks hide the latency.
+
+    Parameters
+    ----------
+    rounds : int
+        Tiles of terms of a slice.
+    """
+
+    def __init__(self, left: GatheredOperand, right: GatheredOperand, rounds: int):
+        self.left, self.right, self.rounds = left, right, rounds
+        self.buffers, self.held = [left.shared, right.shared], []
+
+    def declare(self) -> None:
+        """Nothing comes before the sums."""
+
+    def begin(self, place: Place, thread: Thread) -> None:
+        """Nothing is ahead."""
+
+    def end(self) -> None:
+        """TVM inserts the barriers."""
+
+    def round(self, place: Place, thread: Thread, step, multiply: Multiply) -> tirx.Stmt:
+        """Gather tiles, and multiply them."""
+        step = thread.slice * index(self.rounds) + step
+        return block(
+            self.left.gather(place.batch, place.row, step, thread),
+            self.right.gather(place.batch, place.column, step, thread),
+            on_chip(lambda: multiply(step)),
         )
 
 

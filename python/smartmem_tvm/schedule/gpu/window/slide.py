@@ -62,7 +62,7 @@ class SlideNest:
         self.factors = factors(reduction.term)
         self.held = factor_type(*self.factors, total=str(self.dtype))
 
-    def body(self) -> tirx.Stmt:
+    def kernel(self) -> tirx.Stmt:
         """Return the whole loop nest."""
         extents = {v: self.reduction.extents[v] // self.tile.get(v, 1) for v in self.order}
         total = prod(extents.values())
