@@ -16,7 +16,6 @@ import tvm
 from tvm import relax
 
 from . import schedule, transform, tvm_mends
-from .analysis.chain import Device
 from .errors import UserError
 from .ir.half import FLOAT, HALF, RANGES
 from .ir.recent import Recent
@@ -94,7 +93,7 @@ def _fuse_attention(
 def _merge_chains(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     if target is None or not is_gpu(target):
         return transform.MergeChains()
-    return transform.MergeChains(Device.of(Limits.of(target)))
+    return transform.MergeChains(Limits.of(target))
 
 
 def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
