@@ -46,6 +46,7 @@ _PRODUCTS = {
     "cpu/winograd/nest.py": "WinogradNest",
     "gpu/attention/matrix_block.py": "AttentionThread",
     "gpu/attention/product.py": "BlockProduct",
+    "gpu/gemm/skeleton.py": "Gemm",
     "gpu/matmul/matmul.py": "_Emitter",
     "gpu/matrix/matrix.py": "_Emitter",
     "gpu/window/product.py": "ProductNest",
