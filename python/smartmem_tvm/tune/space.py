@@ -13,11 +13,11 @@ from math import prod
 
 from ..schedule.core.decisions import RULE_GENE, Decision, given_values
 from ..schedule.core.rivals import NUMBERED
-from ..schedule.gpu.attention.tile import ChainProductTile
+from ..schedule.gpu.attention.chain_tile import ChainProductTile
 from ..schedule.gpu.machine import FLOAT_BYTES, WARP
-from ..schedule.gpu.matmul.tile import GpuTile
+from ..schedule.gpu.matmul.matmul_tile import GpuTile
 from ..schedule.gpu.occupancy import WorkGroupTile
-from ..schedule.gpu.window.tile import ProductTile
+from ..schedule.gpu.window.window_tiles import ProductTile
 from .decision_genes import Kind
 from .genetic import Space, Value, divisors
 from .rule_space import RuleSpace

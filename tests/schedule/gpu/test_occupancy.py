@@ -17,9 +17,9 @@ from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.gpu.dlight_rules import Shared, Tiled
 from smartmem_tvm.schedule.gpu.machine import Processor
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
-from smartmem_tvm.schedule.gpu.matmul.tile import GpuTile
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuTile
 from smartmem_tvm.schedule.gpu.occupancy import fits
-from smartmem_tvm.schedule.gpu.window.tile import ProductTile
+from smartmem_tvm.schedule.gpu.window.window_tiles import ProductTile
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import Limits, device_of
 

@@ -12,7 +12,7 @@ from math import prod
 from tvm import ir, tirx
 from tvm.target import Target
 
-from ...analysis.chain import OWN_POINTS, SLACK, Device, most_shares, plan_of, sketch
+from ...analysis.chain import OWN_POINTS, SLACK, most_shares, plan_of, sketch
 from ...ir.chain import Chain, places, points, read_chain, reads, terms
 from ...ir.kernel import Stage, is_own, shape_of, substitute
 from ...ir.sizes import data_bytes, number_bytes
@@ -21,10 +21,11 @@ from ...target import Limits, is_gpu
 from ..core.decisions import declined
 from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
+from ..core.reduction import combiner_of_parts
 from ..core.rule import Rule, Written, finished
-from .chain_units import Unit, buffers_of, combined, same, units_of
+from .chain_units import Unit, buffers_of, same, units_of
+from .gemm.ptx import barrier
 from .launch import launch, registers, when
-from .matrix.instructions import barrier
 from .occupancy import require_limits
 
 
@@ -57,7 +58,7 @@ class _Emitter:
     def __init__(self, chain: Chain, limits: Limits):
         self.chain, self.limits, self.scope = chain, limits, Scope()
         own = set(chain.own)
-        self.plan = plan_of([sketch(stage) for stage in chain.stages], chain.own, Device.of(limits))
+        self.plan = plan_of([sketch(stage) for stage in chain.stages], chain.own, limits)
         self.axes = self.plan.axes
         self.items = units_of(chain)
         self.units = [unit for item in self.items for unit in (item[1] if isinstance(item, tuple) else [item])]
@@ -231,7 +232,7 @@ class _Emitter:
         """Return the number of threads that share a sum: a power of two, above 1 only if threads would idle."""
         stage = unit.stage
         most = most_shares(terms(stage))
-        if most == 1 or combined(stage) is None:
+        if most == 1 or combiner_of_parts(stage) is None:
             return 1
         size, room = number_bytes(str(stage.body.buffer.dtype)), self.room
         shares, count = 1, total * self.plan.together
@@ -246,7 +247,7 @@ class _Emitter:
 
     def _shared_sum(self, unit: Unit, total: int, shares: int) -> list[tirx.Stmt]:
         """Compute partial results of each sum in several threads, and then add them up in one thread per sum."""
-        stage, combine = unit.stage, combined(unit.stage)
+        stage, combine = unit.stage, combiner_of_parts(unit.stage)
         count, dtype = total * self.plan.together, str(unit.stage.body.buffer.dtype)
         parts = self._parts(dtype)
         length, across = terms(stage), self._terms_lie_together(stage)

@@ -24,8 +24,8 @@ from ....ir.walk import loads
 from ...core.expressions import replace_loads
 from ...core.nest import fresh
 from ...core.reduction import combiner_of
-from ..matmul.shared_tile import Operand
-from ..matrix.instructions import HALF, SHORT, Element
+from ..gemm.operand import Operand
+from ..gemm.ptx import HALF, SHORT, Element
 from ..matrix.widened import widened
 from .points import ChainPoints
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 
 from ....ir.half import FLOAT, is_exactly, rounded_to
-from ..matmul.product import MatmulProduct
-from ..matmul.shared_tile import Operand
-from .instructions import ELEMENTS, SHORT, Element
+from ..gemm.operand import Operand
+from ..gemm.product import MatmulProduct
+from ..gemm.ptx import ELEMENTS, SHORT, Element
 
 
 @dataclass(frozen=True, eq=False)

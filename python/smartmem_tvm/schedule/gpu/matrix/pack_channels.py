@@ -21,9 +21,9 @@ from ....ir.kernel import SPATIAL, Kernel, Stage, emit, parse, shape_of
 from ....ir.storage import stored_as
 from ...core.nest import fresh, index
 from .. import machine
-from ..matmul.product import MatmulProduct
+from ..gemm.product import MatmulProduct
+from .matrix_tile import MatrixParams
 from .products import multiplied_in
-from .tile import MatrixParams
 
 _CHANNELS = 4  # in float16, the 8 bytes of a pixel are one asynchronous copy
 _GATHERED = machine.GATHERED

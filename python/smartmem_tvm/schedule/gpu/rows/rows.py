@@ -29,8 +29,8 @@ from ..elementwise import GpuElementwise
 from ..launch import GpuParams, GpuRule, launch, registers, shared, when
 from .hidden_rows import split_hidden_rows
 from .pieces import in_pieces
-from .plan import RowPlan, fits, plan_of, writes_by_columns
 from .program import RowProgram, Step, collected, row_program_of, without_vectors
+from .row_plan import RowPlan, fits, plan_of, writes_by_columns
 from .split_reduction import pays_in_pieces, split_reduction
 
 _WRITTEN_OUT = 64  # steps of a loop that is fully unrolled, at most. Chosen: the code of a kernel stays short

@@ -29,11 +29,11 @@ from ...core.expressions import split_index, uses
 from ...core.instances import Alike, Instances
 from ...core.nest import VECTOR, Scope, allocate, block, index, on_chip, store
 from ...core.reduction import Reduction
+from ..guards import guard
 from ..launch import launch, registers
 from ..sums import Sums, factor_type
-from .guards import guard
 from .texels import runs_along_texels
-from .tile import written_out
+from .window_tiles import written_out
 
 
 class SlideNest:
@@ -62,7 +62,7 @@ class SlideNest:
         self.factors = factors(reduction.term)
         self.held = factor_type(*self.factors, total=str(self.dtype))
 
-    def body(self) -> tirx.Stmt:
+    def kernel(self) -> tirx.Stmt:
         """Return the whole loop nest."""
         extents = {v: self.reduction.extents[v] // self.tile.get(v, 1) for v in self.order}
         total = prod(extents.values())

@@ -21,10 +21,10 @@ from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from .. import machine
 from ..launch import registers, when
-from ..matmul.shared_tile import Operand
 from ..vectors import guarded
-from . import instructions as ptx
+from . import ptx
 from .chosen_vectors import chosen_run, fill
+from .operand import Operand
 
 _LEAST_BYTES = machine.LEAST_COPY_BYTES
 _BANKS = machine.BANKS

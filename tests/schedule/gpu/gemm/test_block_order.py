@@ -6,8 +6,8 @@ import pytest
 
 from smartmem_tvm.ir.index_map import evaluate
 from smartmem_tvm.schedule.core.nest import fresh
-from smartmem_tvm.schedule.gpu.matmul import group_order as gpu_group_order
-from smartmem_tvm.schedule.gpu.matmul.group_order import bands, place_of, traffic, walk
+from smartmem_tvm.schedule.gpu.gemm import block_order as gpu_group_order
+from smartmem_tvm.schedule.gpu.gemm.block_order import bands, place_of, traffic, walk
 
 SIZES = (100, 10, 1)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 
-from smartmem_tvm.schedule.gpu.matmul.tile import GpuMatmulParams, best_gpu_tile, candidates, cycles
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, best_gpu_tile, candidates, cycles
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import Limits, parse_target
 

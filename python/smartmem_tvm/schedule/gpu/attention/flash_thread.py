@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tvm import tirx
 
 from ...core.nest import UNROLL, Scope, allocate, block, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
+from ..gemm import ptx
+from ..gemm.mma import WarpProducts
+from ..gemm.staged_operand import StagedLanes, StagedOperand
 from ..launch import launch, registers, when
 from ..machine import WARP
-from ..matrix import instructions as ptx
-from ..matrix.staged_operand import StagedLanes, StagedOperand
 from ..vectors import places_of, vector_run
-from .matrix_tile import TERMS, AttentionShape, AttentionTile
+from .flash_tile import TERMS, AttentionShape, AttentionTile
 from .softmax import SoftmaxAttention
 
 _LOWEST = -1e37  # below every score but masked ones, and still finite times a scale and log2(e)
@@ -151,16 +153,19 @@ class AttentionThread:
         """Return the scores of a block, as the tensor cores compute them."""
         count, columns = self.tile.fragments, self.tile.keys // ptx.COLUMNS
         zero = tirx.const(0, "float32")
-        made = [self.scope.loop(count * columns * ptx.SUMS, lambda i: store(self.scores, zero, i), "i", UNROLL)]
-        for k in range(self.shape.deep // TERMS):
+        clear = self.scope.loop(count * columns * ptx.SUMS, lambda i: store(self.scores, zero, i), "i", UNROLL)
+        products = WarpProducts(self.scores, self.down, self.across, count, columns, self.element, down_first=True)
+        load = self._right(self.keys, step, columns)
+        return [clear, *products.over(self.shape.deep // TERMS, load, lambda k, i: k * count + i)]
+
+    def _right(self, operand: StagedOperand, step, columns: int) -> Callable:
+        """Return the function from a step of terms to the statements that load fragments of keys or values."""
+
+        def load(k: int) -> list[tirx.Stmt]:
             at = (self.across, 0, index(0), self.lane, index(k * TERMS), step, columns // 2, False)
-            made += self.keys.fragments(*at)
-            for j in range(columns):
-                for i in range(count):
-                    left = some(self.down, k * count + i, ptx.LEFT)
-                    sums = some(self.scores, i * columns + j, ptx.SUMS)
-                    made.append(ptx.multiply(sums, left, some(self.across, j, ptx.RIGHT), self.element))
-        return made
+            return operand.fragments(*at)
+
+        return load
 
     def _value(self, step) -> list[tirx.Stmt]:
         """Replace scores by the operand of softmax; minus infinity past the last key."""
@@ -240,16 +245,9 @@ class AttentionThread:
 
     def _add(self, step) -> list[tirx.Stmt]:
         """Add weights times values to the results."""
-        terms, columns, made = self.tile.keys // TERMS, self.shape.wide // ptx.COLUMNS, []
-        for k in range(terms):
-            at = (self.across, 0, index(0), self.lane, index(k * TERMS), step, columns // 2, False)
-            made += self.values.fragments(*at)
-            for j in range(columns):
-                for i in range(self.tile.fragments):
-                    left = some(self.weights, i * terms + k, ptx.LEFT)
-                    sums = some(self.results, i * columns + j, ptx.SUMS)
-                    made.append(ptx.multiply(sums, left, some(self.across, j, ptx.RIGHT), self.element))
-        return made
+        terms, columns, count = self.tile.keys // TERMS, self.shape.wide // ptx.COLUMNS, self.tile.fragments
+        products = WarpProducts(self.results, self.weights, self.across, count, columns, self.element, down_first=True)
+        return products.over(terms, self._right(self.values, step, columns), lambda k, i: i * terms + k)
 
     # -- places --------------------------------------------------------------------------------------------------------
 
@@ -320,11 +318,6 @@ class AttentionThread:
             return None if read is None else [(stored.buffer, tuple(stored.indices)), *read]
 
         return vector_run(access, self.shape.width, {b: chain.batch_count, i: chain.row_count}, _PAIR)
-
-
-def some(buffer, number: int, count: int) -> list:
-    """Return the `count` registers of fragment `number`."""
-    return [buffer[index(number * count + n)] for n in range(count)]
 
 
 def _tree(values: list, combine):

@@ -12,8 +12,8 @@ from half_attention import half_attention, reference
 from smartmem_tvm.analysis.row_chain import row_chain_of
 from smartmem_tvm.ir.kernel import DECISIONS, Opaque, parse
 from smartmem_tvm.schedule.core.decisions import deciding
-from smartmem_tvm.schedule.gpu.attention.matrix_attention import GpuMatrixAttention, takes
-from smartmem_tvm.schedule.gpu.attention.matrix_tile import AttentionParams, AttentionTile
+from smartmem_tvm.schedule.gpu.attention.flash_attention import GpuMatrixAttention, takes
+from smartmem_tvm.schedule.gpu.attention.flash_tile import AttentionParams, AttentionTile
 from smartmem_tvm.schedule.gpu.attention.softmax import SoftmaxAttention
 from smartmem_tvm.tune.space import seed_of, space_of
 

@@ -24,8 +24,8 @@ from ...core.expressions import Walk, replace_loads, uses
 from ...core.nest import UNROLL, Scope, allocate, block, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers
-from ..matmul.shared_tile import Operand
 from ..vectors import are_vectors, longest_run, places_of
+from .operand import Operand
 
 _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _COMPARISONS = (*_ORDERS, tirx.EQ, tirx.NE)

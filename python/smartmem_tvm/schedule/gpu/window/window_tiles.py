@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import ClassVar
 
 from ....planner.texture_form import TEXEL
 from ....target import Limits
@@ -33,6 +34,8 @@ class ProductTile(WorkGroupTile):
         neighbouring threads.
     """
 
+    splits: ClassVar[int] = 1  # no split-K: slices take its place
+    band: ClassVar[int] = 0
     slices: int = 1
     vector: int = 4
 

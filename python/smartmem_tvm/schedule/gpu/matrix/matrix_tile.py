@@ -14,8 +14,8 @@ import tvm
 from ....target import Limits, cuda_architecture, has_matrix_instructions
 from ...core.plans import Price
 from .. import machine
+from ..gemm import ptx
 from ..machine import ADDRESSES, HELD_REGISTERS, WARP, Processor
-from . import instructions as ptx
 
 _FLOAT = machine.FLOAT_BYTES
 _PROCESSOR = Processor()
@@ -47,7 +47,7 @@ class MatrixTile:
     splits : int
         Split-K factor: thread blocks that share the terms of one tile; above 1, a second kernel adds their sums.
     band : int
-        Tiles along the columns of a band (`group_order`); 0 for all of them.
+        Tiles along the columns of a band (`block_order`); 0 for all of them.
     group : bool
         Warp groups of four warps multiply together (``wgmma``); each warp has 16 rows.
     """

@@ -20,8 +20,8 @@ from attention_expressions import (
 from gpu_rule_checks import check, kernels, scheduled
 from smartmem_tvm.analysis.row_chain import row_chain_of
 from smartmem_tvm.ir.kernel import parse
-from smartmem_tvm.schedule.gpu.attention.attention import GpuRowChains, refusal
-from smartmem_tvm.schedule.gpu.attention.tile import ChainProductTile, ChainTile, GpuChainParams
+from smartmem_tvm.schedule.gpu.attention.chain_tile import ChainProductTile, ChainTile, GpuChainParams
+from smartmem_tvm.schedule.gpu.attention.row_chains import GpuRowChains, refusal
 from smartmem_tvm.target import Limits
 
 SIZES = GpuChainParams()

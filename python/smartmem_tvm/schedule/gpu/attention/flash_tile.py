@@ -11,9 +11,9 @@ import tvm
 
 from ....target import Limits
 from ...core.plans import Price
+from ..gemm import ptx
 from ..machine import ADDRESSES, HALF_BYTES, HELD_REGISTERS, LAST_LEVEL_RATE_ATTENTION, WARP, Processor
-from ..matrix import instructions as ptx
-from ..matrix.tile import MatrixParams
+from ..matrix.matrix_tile import MatrixParams
 
 TERMS = ptx.HALF.terms  # terms of one instruction
 WIDEST = 256  # most terms of a score, and most columns of a result

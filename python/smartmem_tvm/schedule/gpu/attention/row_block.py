@@ -21,8 +21,8 @@ from ...core.expressions import replace_loads
 from ...core.nest import UNROLL, VECTOR, Scope, block, index, store
 from ...core.reduction import combiner_of
 from ..launch import registers, shared, when
-from .plan import ChainPlan
-from .tile import ChainTile, kept_pitch
+from .chain_plan import ChainPlan
+from .chain_tile import ChainTile, kept_pitch
 
 _LIMITS = Limits()
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import tvm
 
-from smartmem_tvm.schedule.gpu.attention.tile import (
+from smartmem_tvm.schedule.gpu.attention.chain_tile import (
     ChainProductTile,
     ChainShape,
     ChainTile,

@@ -13,9 +13,9 @@ from ....tables.targets import Row
 from ....target import Limits
 from ...core.plans import Price
 from .. import machine
+from ..gemm.block_order import bands, traffic
 from ..machine import FLOAT_BYTES, GRAPH_LAUNCH, VECTOR, WARP, Processor
 from ..occupancy import WorkGroupTile, fits
-from .group_order import bands, traffic
 
 _WRITTEN_OUT = 1024  # unrolled multiplications: more of them hide more latency, and take longer to compile
 _TERMS = 16  # terms that are unrolled in any case
@@ -42,7 +42,7 @@ class GpuTile(WorkGroupTile):
     unroll : int
         Terms that are unrolled; it divides those of a slice.
     band : int
-        Tiles along the columns of a band (`group_order`); 0 for all of them.
+        Tiles along the columns of a band (`block_order`); 0 for all of them.
     """
 
     splits: int = 1

@@ -18,7 +18,7 @@ from ...core.fused_contraction import FusedContraction
 from ...core.nest import fresh, index
 from ...core.reduction import Reduction, reduction_of
 from ..vectors import places_of, vector_run
-from .shared_tile import Operand
+from .operand import Operand
 
 
 @dataclass(frozen=True, eq=False)

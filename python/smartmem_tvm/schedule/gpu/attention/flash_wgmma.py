@@ -17,9 +17,10 @@ from __future__ import annotations
 from tvm import tirx
 
 from ...core.nest import block, index
-from ..matrix import instructions as ptx
-from .matrix_block import AttentionThread, some
-from .matrix_tile import TERMS
+from ..gemm import ptx
+from ..gemm.mma import fragment, group_products
+from .flash_thread import AttentionThread
+from .flash_tile import TERMS
 
 
 class GroupAttentionThread(AttentionThread):
@@ -61,9 +62,12 @@ class GroupAttentionThread(AttentionThread):
         return self._products(results, self.weights, self.values, self.tile.keys, step, True)
 
     def _products(self, sums: list, left, right, terms: int, step, add: bool) -> list[tirx.Stmt]:
-        made = [ptx.begin_group()]
-        for k in range(terms // TERMS):
-            down, across = some(left, k, ptx.LEFT), right.matrix(index(0), index(k * TERMS), step)
-            turned = (False, not right.along_depth)
-            made.append(ptx.multiply_group(sums, down, across, self.element, turned, add or k > 0))
-        return [*made, ptx.end_group()]
+        return group_products(
+            sums,
+            terms // TERMS,
+            lambda k: fragment(left, k, ptx.LEFT),
+            lambda k: right.matrix(index(0), index(k * TERMS), step),
+            self.element,
+            (False, not right.along_depth),
+            add,
+        )

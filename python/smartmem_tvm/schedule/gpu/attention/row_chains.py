@@ -25,12 +25,12 @@ from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope, allocate, block, index
 from ..launch import GpuRule, launch
 from ..machine import FLOAT_BYTES, GRAPH_LAUNCH
-from ..matmul.tile import GpuMatmulParams, best_gpu_tile
-from ..matmul.tile import cycles as product_cycles
-from .block import RowBlock
-from .plan import ChainPlan
-from .product import BlockProduct
-from .tile import ChainTile, GpuChainParams, best_chain_tile, cycles, price, shared_bytes, work_size
+from ..matmul.matmul_tile import GpuMatmulParams, best_gpu_tile
+from ..matmul.matmul_tile import cycles as product_cycles
+from .chain_plan import ChainPlan
+from .chain_tile import ChainTile, GpuChainParams, best_chain_tile, cycles, price, shared_bytes, work_size
+from .row_block import RowBlock
+from .row_product import RowProduct
 
 _Plan = tuple[ChainPlan, ChainTile, Limits]
 
@@ -162,7 +162,7 @@ def _group(plan: ChainPlan, rows: RowBlock) -> tirx.Stmt:
     """Return all parts on one block of rows; the next matrix is prefetched during the row-wise work before it."""
     count = len(plan.parts)
     work = rows.share(max(work_size(n, rows.tile) for n in range(count)), "work")
-    products = [BlockProduct(rows, part, number, work) for number, part in enumerate(plan.parts)]
+    products = [RowProduct(rows, part, number, work) for number, part in enumerate(plan.parts)]
     statements = [products[0].fetch(index(0))]
     for number, (part, product) in enumerate(zip(plan.parts, products, strict=True)):
         statements += [product.arrange(), product.multiply()]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tvm
 
-from smartmem_tvm.schedule.gpu.matrix import instructions as ptx
-from smartmem_tvm.schedule.gpu.matrix.tile import (
+from smartmem_tvm.schedule.gpu.gemm import ptx
+from smartmem_tvm.schedule.gpu.matrix.matrix_tile import (
     MatrixParams,
     MatrixTile,
     Shape,

@@ -21,8 +21,8 @@ from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ...core.expressions import uses
 from ...core.reduction import combiner_of
+from .chain_tile import ChainShape, KeptVector, ProductShape
 from .points import ChainPoints
-from .tile import ChainShape, KeptVector, ProductShape
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import tvm
 
-from smartmem_tvm.schedule.gpu.attention.matrix_tile import (
+from smartmem_tvm.schedule.gpu.attention.flash_tile import (
     AttentionParams,
     AttentionShape,
     AttentionTile,

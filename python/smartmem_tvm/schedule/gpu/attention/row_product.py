@@ -21,22 +21,22 @@ from math import gcd
 from tvm import tirx
 
 from ....ir.texels import is_texture
-from ...core.nest import SERIAL, UNROLL, block, fresh, index, on_chip, store
-from ...core.nest import VECTOR as VECTORIZED
+from ...core.nest import UNROLL, block, fresh, index, on_chip, store
+from ..gemm.operand import Operand
+from ..gemm.prefetched_operand import PrefetchedOperand
+from ..gemm.simt import Lanes, OuterProducts, as_vector, position
 from ..launch import when
 from ..machine import VECTOR
-from ..matmul.shared_tile import Operand, SharedTile
 from ..sums import Sums
 from ..vectors import computed_types, places_of, vector_run
-from .block import RowBlock, fit
-from .plan import Part
-from .tile import left_pitch
+from .chain_plan import Part
+from .chain_tile import left_pitch
+from .row_block import RowBlock, fit
 
-_WARP_COLUMNS = 8  # threads of a warp along the columns
 _WRITTEN_OUT = 1024  # most unrolled multiplications in the source of a product
 
 
-class BlockProduct:
+class RowProduct:
     """Product `number` of a block of rows; the buffer `work` holds a part of its matrix, later the sums of slices."""
 
     def __init__(self, rows: RowBlock, part: Part, number: int, work):
@@ -57,11 +57,12 @@ class BlockProduct:
         self.sums = self.held.total
         rows.buffers.extend(self.held.buffers)
         self.down = rows.own(self.own.thread_rows * VECTOR, f"down{number}")
-        self.across = rows.own(self.own.thread_columns, f"across{number}")
         self.run = min(VECTOR, self.own.thread_columns)
+        across = rows.own(self.own.thread_columns, f"across{number}")
+        self.lanes = Lanes(self.matrix, across, self.tile.across(number), self.run)
         self._place()
 
-    def _matrix(self) -> SharedTile:
+    def _matrix(self) -> PrefetchedOperand:
         right, plan, stage = self.operands.right, self.plan, self.stage
         operand = Operand(
             lambda b, column, k: plan.at(stage, right, batch=b, column=column, depth=k),
@@ -71,20 +72,17 @@ class BlockProduct:
         )
         name = f"matrix{self.number}"
         most = operand.most(self.block.limits)
-        tile = SharedTile(name, operand, self.columns, self.own.terms, self.tile.threads, plan.dtype, most)
+        tile = PrefetchedOperand(name, operand, self.columns, self.own.terms, self.tile.threads, plan.dtype, most)
         tile.shared = self.work
         return tile
 
     def _place(self) -> None:
-        """Set slice, row and column of the thread: up to 8 threads along the columns, then rows, then other columns."""
+        """Set slice, row and column of the thread."""
         simple, tile, number = self.block.simple, self.tile, self.number
         down, across = tile.down(number), tile.across(number)
-        inner = gcd(across, _WARP_COLUMNS)
         self.slice = simple(tirx.floordiv(self.block.thread, index(down * across)))
         within = simple(tirx.floormod(self.block.thread, index(down * across)))
-        self.row = simple(tirx.floormod(tirx.floordiv(within, index(inner)), index(down)))
-        outer = tirx.floordiv(within, index(inner * down))
-        self.column = simple(outer * index(inner) + tirx.floormod(within, index(inner)))
+        self.row, self.column = map(simple, position(within, down, across))
 
     # -- operands ----------------------------------------------------------------------------------------------------
 
@@ -149,8 +147,7 @@ class BlockProduct:
         return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in read), computed_types(left)))
 
     def _along(self, run: int, body) -> tirx.Stmt:
-        kind = VECTORIZED if run > 1 else SERIAL
-        return self.scope.loop(run, lambda v: self.scope.simplify(body(v)), "v", kind)
+        return as_vector(self.scope, run, body)
 
     # -- the product -------------------------------------------------------------------------------------------------
 
@@ -176,40 +173,27 @@ class BlockProduct:
         quads = max(1, min(own.depth, _WRITTEN_OUT // (own.thread_rows * own.thread_columns)) // VECTOR)
         while (own.depth // VECTOR) % quads:
             quads -= 1
+        products = OuterProducts(
+            self.scope, self.held, own.thread_rows, own.thread_columns, self.down, self.lanes.into, VECTOR
+        )
 
-        def terms(q):
-            first = self.slice * index(own.depth) + q * index(quads * VECTOR)
-            return block(*(each for u in range(quads) for each in self._quad(step, first + index(u * VECTOR))))
+        def left(k) -> list[tirx.Stmt]:
+            return self._rows_at(step * index(own.terms) + k)
 
-        return on_chip(lambda: self.held.around(self.scope.loop(own.depth // VECTOR // quads, terms, "k")))
+        def right(k) -> list[tirx.Stmt]:
+            return self.lanes.read(self.scope, self.column, k)
 
-    def _quad(self, step, k) -> list[tirx.Stmt]:
-        """Return the multiply-adds of four terms, from term `k` of the part on."""
-        own, down = self.own, self.tile.down(self.number)
-        statements = []
-        for i in range(own.thread_rows):
-            at = (self.row + index(i * down)) * index(self.pitch) + step * index(own.terms) + k
-            statements.append(
-                self._along(VECTOR, lambda v, i=i, at=at: store(self.down, self.left[at + v], index(i * VECTOR) + v))
-            )
-        for u in range(VECTOR):
-            statements += self._columns_at(k + index(u))
-            for i in range(own.thread_rows):
-                statements += self._add(i, u)
-        return statements
+        first = self.slice * index(own.depth)
+        return on_chip(lambda: products.over(first, own.depth, quads * VECTOR, left, right))
 
-    def _columns_at(self, k) -> list[tirx.Stmt]:
-        """Load this thread's columns of the matrix at a term: vectors that alternate with those of other threads."""
+    def _rows_at(self, k) -> list[tirx.Stmt]:
+        """Load four terms, from term `k` on, of each of this thread's rows."""
 
-        def vector(q: int):
-            first = (self.column + index(q * self.tile.across(self.number))) * index(self.run)
-            at = self.matrix.at(first, k)
-            return self._along(self.run, lambda v: store(self.across, self.work[at + v], index(q * self.run) + v))
+        def row(i: int):
+            at = (self.row + index(i * self.tile.down(self.number))) * index(self.pitch) + k
+            return self._along(VECTOR, lambda v: store(self.down, self.left[at + v], index(i * VECTOR) + v))
 
-        return [vector(q) for q in range(self.own.thread_columns // self.run)]
-
-    def _add(self, i: int, u: int) -> list[tirx.Stmt]:
-        return self.held.add(i, self.own.thread_columns, self.down[index(i * VECTOR + u)], lambda j: self.across[j])
+        return [row(i) for i in range(self.own.thread_rows)]
 
     # -- results -----------------------------------------------------------------------------------------------------
 

@@ -30,12 +30,12 @@ from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....target import is_cuda
 from ...core.decisions import decide, declined, priced
+from ..gemm.ptx import HALF
+from ..gemm.staged_operand import goes_by_itself
 from ..launch import GpuRule
-from ..matrix.instructions import HALF
-from ..matrix.staged_operand import goes_by_itself
-from .group_block import GroupAttentionThread
-from .matrix_block import AttentionThread
-from .matrix_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits, price
+from .flash_thread import AttentionThread
+from .flash_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits, price
+from .flash_wgmma import GroupAttentionThread
 from .softmax import SoftmaxAttention
 
 _Plan = tuple[SoftmaxAttention, AttentionShape, AttentionTile]
