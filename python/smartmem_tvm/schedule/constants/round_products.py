@@ -39,7 +39,9 @@ from ..cpu.params import CpuParams
 from ..cpu.slide import Slide
 from .pack_weights import walk_start
 
-_SLIDING = 0.6  # of the processor's peak multiplications, for windows that slide over an image in place
+# Share of the processor's peak in multiplications, for windows that slide over an image in place: assumed
+# (2026-11-26).
+_SLIDING = 0.6
 
 
 @module_pass(opt_level=0, name="RoundProducts")

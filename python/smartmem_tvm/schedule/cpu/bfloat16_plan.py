@@ -33,9 +33,12 @@ _TILE_CYCLES = machine.TILE_PRODUCT
 _COPY = machine.ROUND_COPY
 _GATHER = machine.ROUND_GATHER
 _START = machine.AMX_START
-_NEAR_STEPS = 16  # steps along the depth: 32 KiB, two tiles each
+# Steps along the depth, two tiles each. Chosen: 32 KiB stay in the first-level cache of processors with AMX, 48 KiB
+# (benchmarks/machine_xeon.json).
+_NEAR_STEPS = 16
 _WIDE = 2 * SPAN  # elements of 16 bits: two cache lines, which are fetched together
-_KEPT_BYTES = 1024 * 1024  # bytes of copied operands that a task keeps in its second-level cache
+# Bytes of copied operands that a task keeps in its second-level cache. Chosen: half of that of processors with AMX.
+_KEPT_BYTES = 1024 * 1024
 
 
 def round_operand(value):

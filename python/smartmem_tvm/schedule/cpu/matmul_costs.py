@@ -25,12 +25,14 @@ _STORE_DOWN = machine.STORE_DOWN
 _FAR_COPY = machine.FAR_COPY
 _LINE_NEAR = machine.LINE_NEAR
 _LINE_FAR = machine.LINE_FAR
-_STREAMS = 128  # rows read at the same time, from which on a processor no longer sees that each is read in order
+# Rows read at the same time, from which on a processor no longer sees that each is read in order: assumed
+# (2026-11-26).
+_STREAMS = 128
 _OTHER_LINE = machine.OTHER_LINE
 _OTHER_LINE_NARROW = machine.OTHER_LINE_NARROW
 _OTHER_PAGE = machine.OTHER_PAGE
 _PAGE_BYTES = machine.PAGE_BYTES
-_NARROW = 8  # lanes
+_NARROW = 8  # lanes. Chosen: the costs of lines were fitted with AVX2, and others with AVX-512
 _NEAR_BYTES = machine.NEAR_LINES_BYTES
 _UNASKED = machine.UNASKED
 _UNASKED_NARROW = machine.UNASKED_NARROW

@@ -21,9 +21,13 @@ from .tile import Tile, column_tiles, is_narrow, row_tiles
 _FLOAT_BYTES = machine.FLOAT_BYTES
 _LINE_BYTES = machine.LINE_BYTES
 _FETCH = machine.FETCH
-_MANY = 8  # threads, from which on each has few tiles of a product
-_FEW_TILES, _ASKED_STEPS = 32, 256  # tiles of a thread's only panel, and steps of a part of it that is prefetched
-_LEAST_STEPS = 4  # steps along the depth, for a vector of them
+# Threads, from which on each has few tiles of a product. Chosen: the times of docs/cpu.md (Products on many threads,
+# 2026-11-27) are of 16; no others were kept.
+_MANY = 8
+# Tiles of a thread's only panel, and steps of a part of it that is prefetched. Chosen: the times of docs/cpu.md
+# (Products on many threads, 2026-11-27) are of these; no others were kept.
+_FEW_TILES, _ASKED_STEPS = 32, 256
+_LEAST_STEPS = 4  # steps along the depth, for a vector of them. Chosen: the smallest vector of all targets
 _FAR = machine.FAR_ROWS
 _FAR_WEIGHT = machine.FAR_WEIGHT
 

@@ -48,7 +48,7 @@ _SUM = machine.SLIDE_SUM
 _COPY = machine.SLIDE_COPY
 _DEAL = machine.SLIDE_DEAL
 _FAR = machine.SLIDE_FAR
-_UNROLLED = 9  # elements of a window, up to which its loops are unrolled
+_UNROLLED = 9  # elements of a window, up to which its loops are unrolled. Chosen: all those of 3 x 3
 
 
 @dataclass(frozen=True)

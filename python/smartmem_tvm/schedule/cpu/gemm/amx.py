@@ -13,10 +13,12 @@ from tvm import tirx
 
 from ...core.nest import block, index, scratch, store
 
-SIDE, DEPTH = 16, 32  # rows, or columns, of a tile; bfloat16 numbers along the depth in a row of it
-ROW_BYTES = 64
-_TILES = 8
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # system call and arguments of Linux on x86-64
+# Rows, or columns, of a tile, and bfloat16 numbers along the depth in a row of it: by definition of AMX.
+SIDE, DEPTH = 16, 32
+ROW_BYTES = 64  # bytes of a row of a tile, by definition of AMX
+_TILES = 8  # registers, by definition of AMX
+# Numbers of a system call and of its arguments, by definition of Linux on x86-64.
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 def ask_for_tiles() -> tirx.Stmt:

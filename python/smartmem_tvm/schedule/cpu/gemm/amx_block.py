@@ -13,7 +13,7 @@ from . import amx
 from .amx import DEPTH, SIDE
 
 SPAN = 2 * SIDE  # rows, and columns, of a block of results: two tiles of the left operand times two of the right one
-_ROUNDED_AT_ONCE = 16
+_ROUNDED_AT_ONCE = 16  # numbers that one instruction rounds, by definition of AVX512_BF16
 
 
 def tiles_of_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:

@@ -13,7 +13,9 @@ from ..matmul_plan import MatmulPlan
 from ..prefetch import ask_for_results
 from .axis import Piece
 
-_SMALL_FINISH = 12  # nodes of an epilogue, up to which it is computed on the registers
+# Nodes of an epilogue, up to which it is computed on the registers. Chosen: bias, scale and clamp are fewer; a longer
+# one would be written out for each vector of the tile.
+_SMALL_FINISH = 12
 
 
 class ContractionEpilogue:

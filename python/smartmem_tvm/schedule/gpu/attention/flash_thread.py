@@ -19,9 +19,10 @@ from ..vectors import places_of, vector_run
 from .flash_tile import TERMS, AttentionShape, AttentionTile
 from .softmax import SoftmaxAttention
 
-_LOWEST = -1e37  # below every score but masked ones, and still finite times a scale and log2(e)
+# A number below every score but masked ones. Chosen: still finite times a scale and log2(e).
+_LOWEST = -1e37
 _LOG2_E = math.log2(math.e)
-_PAIR = 2  # neighbouring columns of a lane
+_PAIR = 2  # neighbouring columns of a lane, by definition of PTX (fragments of mma)
 
 
 class AttentionThread:

@@ -16,7 +16,8 @@ from ..machine import ADDRESSES, HALF_BYTES, HELD_REGISTERS, LAST_LEVEL_RATE_ATT
 from ..matrix.matrix_tile import MatrixParams
 
 TERMS = ptx.HALF.terms  # terms of one instruction
-WIDEST = 256  # most terms of a score, and most columns of a result
+# Most terms of a score, and most columns of a result. Chosen: with more of them a thread's registers are too few.
+WIDEST = 256
 _PROCESSOR = Processor()
 
 

@@ -33,7 +33,8 @@ from .chain_plan import Part
 from .chain_tile import left_pitch
 from .row_block import RowBlock, fit
 
-_WRITTEN_OUT = 1024  # most unrolled multiplications in the source of a product
+# Unrolled multiplications, at most. Chosen: more of them hide more latency, and take longer to compile.
+_WRITTEN_OUT = 1024
 
 
 class RowProduct:

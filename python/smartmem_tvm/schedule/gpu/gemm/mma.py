@@ -26,7 +26,8 @@ from . import ptx
 from .skeleton import Epilogue, Place, Thread
 from .staged_operand import StagedOperand
 
-GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warp group, and rows that one of its instructions multiplies
+# Warps of a warp group, and rows that one of its instructions multiplies: by definition of PTX (wgmma).
+GROUP_WARPS, GROUP_ROWS = 4, 64
 
 
 def fragment(buffer, number: int, count: int) -> list:

@@ -24,9 +24,9 @@ from tvm.script import tirx as T
 
 from ...core.nest import index
 
-ROWS, COLUMNS = 16, 8  # results of one instruction
-LEFT, RIGHT, SUMS = 4, 2, 4  # registers of a lane
-_ROW_BYTES, _TERM_BYTES = 16, 32
+ROWS, COLUMNS = 16, 8  # results of one instruction, by definition of PTX (mma)
+LEFT, RIGHT, SUMS = 4, 2, 4  # registers of a lane, by definition of PTX (mma)
+_ROW_BYTES, _TERM_BYTES = 16, 32  # bytes of a row of ldmatrix, and of the terms of mma, by definition of PTX
 
 
 @dataclass(frozen=True)

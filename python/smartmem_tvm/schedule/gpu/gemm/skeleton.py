@@ -24,7 +24,8 @@ from .block_order import place_of
 from .product import MatmulProduct
 from .split_k import add_parts
 
-MOST_ADDING = 128  # threads of a thread block that adds partial sums (split-K), at most; never tuned
+# Threads of a thread block that adds partial sums (split-K), at most. Chosen: never tuned.
+MOST_ADDING = 128
 
 
 class Place(NamedTuple):

@@ -17,15 +17,23 @@ from ..gemm.block_order import bands, traffic
 from ..machine import FLOAT_BYTES, GRAPH_LAUNCH, VECTOR, WARP, Processor
 from ..occupancy import WorkGroupTile, fits
 
-_WRITTEN_OUT = 1024  # unrolled multiplications: more of them hide more latency, and take longer to compile
-_TERMS = 16  # terms that are unrolled in any case
-_SPLIT_MARGIN = 1.02  # factor of the estimated time of a split product, which also needs memory for its partial sums
-_MOST_RESULTS = 64  # results of a thread on targets whose compiler may split vector loads from shared memory
-_OVERLAP = 0.5  # share of the second longest time that adds to the longest
-_MOST_THREADS, _MOST_SHARED = 256, 32 * 1024  # threads and bytes of a thread block: larger ones were never the fastest
+# Unrolled multiplications, at most. Chosen: more of them hide more latency, and take longer to compile.
+_WRITTEN_OUT = 1024
+_TERMS = 16  # terms that are unrolled in any case. Chosen: the smallest step of the candidates
+# Times the cycles of a split product. Chosen: it also needs memory for its partial sums.
+_SPLIT_MARGIN = 1.02
+# Results of a thread on targets whose compiler may split vector loads from shared memory. Chosen: larger tiles were
+# added for CUDA, and measured there only (2026-11-27).
+_MOST_RESULTS = 64
+# Share of the second longest time that adds to the longest, in cycles: fitted to benchmarks/float_tiles.json (H200,
+# 2026-11-27).
+_OVERLAP = 0.5
+# Threads and bytes of a thread block. Measured: larger ones were never the fastest (2026-11-22); the times were not
+# kept.
+_MOST_THREADS, _MOST_SHARED = 256, 32 * 1024
 _LIMITS = Limits(shared_bytes=_MOST_SHARED, shared_vector=VECTOR, launch_cycles=GRAPH_LAUNCH)
 _PROCESSOR = Processor()
-_ENOUGH = 4  # thread blocks per processor from which on a split brings nothing
+_ENOUGH = 4  # thread blocks per processor from which on a split is not tried. Chosen: it brings nothing in the model
 
 
 @dataclass(frozen=True)

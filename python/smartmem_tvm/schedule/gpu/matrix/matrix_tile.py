@@ -19,10 +19,13 @@ from ..machine import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
 _FLOAT = machine.FLOAT_BYTES
 _PROCESSOR = Processor()
+# Parts of the terms of a product. Chosen: candidates, each less than twice the one before.
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
-_LEAST_TERMS = 256  # least terms of a part of a split-K product
-_LEAST_HELD = 128  # the same if an operand passes through registers, which makes each stage slow
-_FEW_GROUPS = 2  # thread blocks per processor: a product with more is not split
+_LEAST_TERMS = 256  # least terms of a part of a split-K product. Chosen: two to four stages of a tile
+# The same, in terms, if an operand passes through registers. Chosen: that makes each stage slow, so fewer are worth a
+# part.
+_LEAST_HELD = 128
+_FEW_GROUPS = 2  # thread blocks per processor. Chosen: a product with more keeps all processors busy unsplit
 _GROUP_RATE = machine.GROUP_RATE
 _WARP_RATE = machine.WARP_RATE
 _OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of a thread block, by sm_XX

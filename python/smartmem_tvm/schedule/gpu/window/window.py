@@ -42,10 +42,12 @@ from .window_tiles import (
     slide_tile_by_lines,
 )
 
-_FEW_TERMS = 64  # most terms of a window without multiplications (pooling)
-_TERMS_OF_A_THREAD = 1024  # most terms of a sum that is written to a texture
-_NEIGHBOURS = 16  # elements that neighbouring threads read at least: a sector of float16
-_TEXELS_OF_A_THREAD = 4  # most texels of a thread along the axis on which a window slides
+# Most terms of a window without multiplications (pooling). Chosen: no times of others were kept (2026-11-21).
+_FEW_TERMS = 64
+_TERMS_OF_A_THREAD = 1024  # most terms of a sum that is written to a texture: assumed on 2026-11-21
+_NEIGHBOURS = 16  # elements that neighbouring threads read at least. Chosen: a sector of float16
+# Most texels of a thread along the axis on which a window slides. Chosen: 16 results; no times were kept (2026-11-25).
+_TEXELS_OF_A_THREAD = 4
 _NO_TEXELS = "its results do not go to the texture by whole texels"
 
 

@@ -138,7 +138,7 @@ class GpuWindowParams:
         return replace(self, run=TEXEL)
 
 
-# (rows, columns, rows of a thread, columns of a thread)
+# (rows, columns, rows of a thread, columns of a thread). Chosen: candidates, from 2026-11-21.
 _TILES = (
     (64, 64, 8, 4),
     (64, 64, 4, 4),
@@ -150,9 +150,9 @@ _TILES = (
     (16, 32, 4, 4),
     (16, 32, 2, 2),
 )
-_SLICES = (1, 2, 4, 8)
-_SLIDE_THREADS = 128
-_MOST_RESULTS = 16  # results of a thread that slides
+_SLICES = (1, 2, 4, 8)  # parts of the terms of a sum, each with threads of its own. Chosen: candidates
+_SLIDE_THREADS = 128  # threads of a thread block that share nothing. Chosen: four warps; no others were timed
+_MOST_RESULTS = 16  # results of a thread that slides. Chosen: no times of more were kept (2026-11-25)
 _ISSUED = machine.ISSUED
 _ALONE = machine.ISSUED_BY_WARP
 _WAIT = machine.WINDOW_WAIT
