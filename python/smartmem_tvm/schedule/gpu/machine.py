@@ -88,7 +88,7 @@ GRAPH_LAUNCH = 5000.0
 
 @dataclass(frozen=True)
 class Processor:
-    """A streaming multiprocessor or compute unit; the default numbers are those of a large one.
+    """A streaming multiprocessor or compute unit; the limits are those of NVIDIA's A100 and H100, by their data sheets.
 
     Attributes
     ----------
