@@ -93,7 +93,10 @@ take as long as waking the threads (2026-11-27)."""
 LAUNCH = 5000.0
 """Cycles of a launch of one more kernel: assumed on 2026-11-24."""
 AMX_START = 3000.0
-"""Cycles to request the tile registers of AMX and to configure them: assumed on 2026-11-25. Measured: 480."""
+"""Cycles by which a kernel is longer that requests the tile registers of AMX and configures them: fitted, in so far
+as it chooses the faster of AMX and float32 for eight products of 16 x 32 x 32 to 64 x 128 x 128 (docs/cpu.md, Xeon,
+2026-11-28). Measured: 480 for request and configuration by themselves, with which the three smallest would be
+slower."""
 
 # -- weights of the model of GEMM (matmul_plan, tile) ----------------------------------------------------------------
 
@@ -118,8 +121,9 @@ STORE_DOWN = 0.4
 FAR_COPY = 2.0
 """More cycles per element of a left operand that is copied across its cache lines: assumed on 2026-11-25."""
 FETCH = 0.5
-"""Cycles per weight that comes from memory, once for each chunk of rows: assumed on 2026-11-21, and right for AMD's
-Zen (`MEMORY_RATE_ZEN`). Measured: 0.96 on the Xeon."""
+"""Cycles per weight that comes from memory, once for each chunk of rows: a weight of the model, set on 2026-11-21,
+and what AMD's Zen takes (`MEMORY_RATE_ZEN`). Measured: 0.96 on the Xeon; with 1.0, Swin-T's products that change took
+1.013x of the work on one thread, so it stays (docs/cpu.md, 2026-11-28)."""
 LINE_NEAR = 2.0
 """Cycles to copy a cache line of a left operand: fitted to the layers of docs/cpu.md (Register tiles, Which operand
 has the rows; AMD EPYC with AVX2, 2026-11-26); the script was not kept."""
