@@ -64,9 +64,9 @@ class AttentionThread:
         """Return the whole loop nest."""
         down = -(-self.shape.rows // self.tile.rows)
 
-        def thread(group, number):
+        def thread(number_of_block, number):
             simplify = self.scope.analyzer.simplify
-            batch, tile = tirx.floordiv(group, index(down)), tirx.floormod(group, index(down))
+            batch, tile = tirx.floordiv(number_of_block, index(down)), tirx.floormod(number_of_block, index(down))
             return self._thread(simplify(batch), simplify(tile), number)
 
         return launch(self.scope, self.shape.batch * down, self.many, thread)

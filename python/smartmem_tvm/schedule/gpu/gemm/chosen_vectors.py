@@ -40,11 +40,11 @@ def chosen_run(operand: Operand, along_depth: bool, most: int) -> int:
     return longest_run(extent, most, lambda run: _goes_in_runs(value, extent // run, run, outer))
 
 
-def _goes_in_runs(value, groups: int, run: int, outer: Mapping) -> bool:
-    group, within = fresh("group"), fresh("within")
-    walk = Walk({**outer, group: groups, within: run})
+def _goes_in_runs(value, vectors: int, run: int, outer: Mapping) -> bool:
+    number, within = fresh("number"), fresh("within")
+    walk = Walk({**outer, number: vectors, within: run})
     whole = apart = 0
-    waiting = [value(group * index(run) + within)]
+    waiting = [value(number * index(run) + within)]
     while waiting:
         expr = waiting.pop()
         for choice in _choices(expr):
