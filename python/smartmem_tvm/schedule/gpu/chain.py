@@ -80,13 +80,13 @@ class _Emitter:
 
     def kernel(self) -> tirx.Stmt:
         """Return the whole loop nest."""
-        return launch(self.scope, -(-self.plan.parts // self.plan.together), self.plan.threads, self._group)
+        return launch(self.scope, -(-self.plan.parts // self.plan.together), self.plan.threads, self._thread)
 
-    def _group(self, group, thread) -> tirx.Stmt:
-        self.group, self.thread = group, thread
+    def _thread(self, number, thread) -> tirx.Stmt:
+        self.number, self.thread = number, thread
         body = block(*(self._item(item) for item in self.items))
         if self.plan.private:
-            part = self._simple(group * index(self.plan.together) + thread)
+            part = self._simple(number * index(self.plan.together) + thread)
             body = when(part < index(self.plan.parts) if self.plan.parts % self.plan.together else None, body)
         return allocate(self.buffers, body)
 
@@ -105,7 +105,7 @@ class _Emitter:
         rest = self._rest(unit.last)
         extents = {var: unit.last.extents[var] for var in rest}
         if self.plan.private:
-            part = self._simple(self.group * index(self.plan.together) + self.thread)
+            part = self._simple(self.number * index(self.plan.together) + self.thread)
             kind = UNROLL if prod(extents.values()) * terms(unit.stage) <= OWN_POINTS else SERIAL
             here = self._part(unit, part)
 
@@ -159,7 +159,7 @@ class _Emitter:
             u, r = tirx.floormod(e, index(together)), tirx.floordiv(e, index(together))
         else:
             u, r = tirx.floordiv(e, index(total)), tirx.floormod(e, index(total))
-        part = self._simple(self.group * index(together) + u)
+        part = self._simple(self.number * index(together) + u)
         place = {**self._part(unit, part), **split_index(r, rest, unit.last.extents)}
         valid = part < index(self.plan.parts) if self.plan.parts % together else None
         return when(valid, make(unit, {var: self._simple(value) for var, value in place.items()}, self._simple(u)))

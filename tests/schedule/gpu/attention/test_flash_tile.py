@@ -17,7 +17,7 @@ from smartmem_tvm.schedule.gpu.attention.flash_tile import (
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 PARAMS = AttentionParams.of(tvm.target.Target({**FACTS, "arch": "sm_90a"}, host="llvm"))
-ALONE = replace(PARAMS, groups=False)
+ALONE = replace(PARAMS, warp_groups=False)
 LONG = AttentionShape(16, 4096, 4096, 64, 64)
 
 

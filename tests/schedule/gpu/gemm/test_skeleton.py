@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules fill the skeleton in with staging and a micro-kernel; threads and lanes take each place of a tile once."""
+"""Rules fill the skeleton in with staging and a micro-kernel; threads and fragments take each place of a tile once."""
 
 from itertools import product
 
@@ -10,7 +10,7 @@ from tvm import te, topi
 from smartmem_tvm.ir.index_map import evaluate
 from smartmem_tvm.schedule.core.nest import fresh
 from smartmem_tvm.schedule.gpu.gemm.mma import Mma, Wgmma
-from smartmem_tvm.schedule.gpu.gemm.simt import Lanes, Simt, position
+from smartmem_tvm.schedule.gpu.gemm.simt import Fragment, Simt, position
 from smartmem_tvm.schedule.gpu.gemm.simt_slices import SimtSlices
 from smartmem_tvm.schedule.gpu.gemm.skeleton import Gemm
 from smartmem_tvm.schedule.gpu.gemm.staging import Gathered, Pipelined, Prefetched
@@ -63,13 +63,13 @@ def test_threads_have_each_place_of_a_slice_once(down, across, columns):
 
 
 @pytest.mark.parametrize("threads, run, dealt", [(8, 4, False), (8, 1, False), (4, 2, True), (3, 2, False)])
-def test_lanes_of_all_threads_are_each_lane_of_the_tile_once(threads, run, dealt):
-    lanes = Lanes(None, registers(8, "float32", "lanes"), threads, run, dealt)
-    thread, lane = fresh("thread"), fresh("lane")
-    place = lanes.place(thread, lane)
-    mine = [[evaluate(place, {thread: t, lane: n}) for n in range(lanes.count)] for t in range(threads)]
-    assert sorted(at for each in mine for at in each) == list(range(threads * lanes.count))
+def test_fragments_of_all_threads_are_the_tile(threads, run, dealt):
+    fragment = Fragment(None, registers(8, "float32", "fragment"), threads, run, dealt)
+    thread, n_th = fresh("thread"), fresh("n_th")
+    place = fragment.place(thread, n_th)
+    mine = [[evaluate(place, {thread: t, n_th: n}) for n in range(fragment.count)] for t in range(threads)]
+    assert sorted(at for each in mine for at in each) == list(range(threads * fragment.count))
     if not dealt:  # vectors of shared memory
         assert all(each[n : n + run] == list(range(each[n], each[n] + run)) for each in mine for n in range(0, 8, run))
-    else:  # neighbouring threads have neighbouring lanes
+    else:  # neighbouring threads have neighbours
         assert [each[0] for each in mine] == list(range(threads))

@@ -127,9 +127,9 @@ def test_candidates_of_other_types_are_as_many_bytes_in_the_same_time(kind):
 
 def test_terms_of_four_bytes_that_lie_apart_are_for_single_warps():
     known = params("sm_90a")
-    assert known.multiplying(ptx.HALF, turned=True).groups
+    assert known.multiplying(ptx.HALF, turned=True).warp_groups
     apart = known.multiplying(ptx.ELEMENTS["tf32"], turned=True)
-    assert not apart.groups and not any(each.tile.group for each in apart.candidates)
+    assert not apart.warp_groups and not any(each.tile.group for each in apart.candidates)
     tile = known.multiplying(ptx.ELEMENTS["tf32"], turned=False).candidates[0].tile
     assert not fits(tile, Shape(1, 4096, 4096, 4096), apart)
 

@@ -92,12 +92,12 @@ class ChainPlan(ChainPoints):
         return str(next(iter(self.chain.products.values())).right.ty.dtype)
 
     def _parts(self) -> tuple[Part, ...]:
-        groups: list[list[Stage]] = []
+        runs: list[list[Stage]] = []
         for stage in self.chain.kernel.stages:
             if stage in self.chain.products:
-                groups.append([])
-            groups[-1].append(stage)
-        parts = [Part(group[0], tuple(group[1:])) for group in groups]
+                runs.append([])
+            runs[-1].append(stage)
+        parts = [Part(run[0], tuple(run[1:])) for run in runs]
         last = parts[-1]
         if len(last.stages) == 1 and self._finishes(last.stages[0], last.product):
             parts[-1] = Part(last.product, (), last.stages[0])

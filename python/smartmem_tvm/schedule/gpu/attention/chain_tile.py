@@ -248,14 +248,14 @@ def cycles(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> float:
 def price(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Price:
     """Return `cycles`, broken down into terms."""
     busy, waiting = _busy_and_waiting(shape, tile, params)
-    terms = {"products and rows": busy, "what a group waits for": waiting, "launch": params.launch}
+    terms = {"products and rows": busy, "what a thread block waits for": waiting, "launch": params.launch}
     how = f"the longer of the first two, {params.overlap} of the shorter, and the launch"
     return Price(cycles(shape, tile, params), terms, how)
 
 
 def _busy_and_waiting(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
-    groups = shape.batch * -(-shape.rows // tile.rows)
-    mine = -(-groups // params.limits.processors)
+    blocks = shape.batch * -(-shape.rows // tile.rows)
+    mine = -(-blocks // params.limits.processors)
     each = [_product_cycles(n, shape, tile, params) for n in range(len(tile.products))]
     busy = mine * (sum(b for b, _ in each) + 12 * tile.rows * shape.longest / params.processor.lanes)
     at_once = max(1, min(mine, _resident(shape, tile, params)))

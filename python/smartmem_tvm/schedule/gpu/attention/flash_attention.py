@@ -85,7 +85,8 @@ class GpuMatrixAttention(GpuRule):
             return declined(objection)
         shape = _shape(attention)
         tile = self.tile or best_attention_tile(shape, params)
-        facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)} | {"groups": int(params.groups)}
+        facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
+        facts["groups"] = int(params.warp_groups)
         decided = decide("gpu_matrix_attention", tile, lambda other: fits(other, shape, params), **facts)
         priced(lambda: price(decided, shape, params))
         return attention, shape, decided

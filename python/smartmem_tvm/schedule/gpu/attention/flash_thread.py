@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread of an attention on tensor cores (`mma.sync`): rows, blocks of keys, results (see `matrix_attention`)."""
+"""A thread of an attention on tensor cores (`mma.sync`): rows, blocks of keys, results (see `flash_attention`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...core.nest import UNROLL, Scope, allocate, block, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..gemm import ptx
 from ..gemm.mma import WarpProducts
-from ..gemm.staged_operand import StagedLanes, StagedOperand
+from ..gemm.staged_operand import StagedOperand, StagedOuter
 from ..launch import launch, registers, when
 from ..machine import WARP
 from ..vectors import places_of, vector_run
@@ -34,7 +34,7 @@ class AttentionThread:
         self.blocks, self.many = shape.blocks(tile), tile.threads
         self.element = element = attention.element
         self.rows = StagedOperand("rows", rows, element, tile.rows, shape.deep, self.many, 1)
-        self.keys = StagedLanes("keys", keys, element, tile.keys, shape.deep, self.many, tile.stages)
+        self.keys = StagedOuter("keys", keys, element, tile.keys, shape.deep, self.many, tile.stages)
         self.values = StagedOperand("values", values, element, shape.wide, tile.keys, self.many, tile.stages)
         self.memory = self._shared()
         # The scale goes into the exponent: it is positive, so the largest score is the largest product.
@@ -65,9 +65,9 @@ class AttentionThread:
         """Return the whole loop nest."""
         down = -(-self.shape.rows // self.tile.rows)
 
-        def thread(group, number):
+        def thread(number_of_block, number):
             simplify = self.scope.analyzer.simplify
-            batch, tile = tirx.floordiv(group, index(down)), tirx.floormod(group, index(down))
+            batch, tile = tirx.floordiv(number_of_block, index(down)), tirx.floormod(number_of_block, index(down))
             return self._thread(simplify(batch), simplify(tile), number)
 
         return launch(self.scope, self.shape.batch * down, self.many, thread)

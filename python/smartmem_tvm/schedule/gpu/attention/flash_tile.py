@@ -97,7 +97,7 @@ class AttentionShape:
         """Return the number of blocks of keys."""
         return -(-self.keys // tile.keys)
 
-    def groups(self, tile: AttentionTile) -> int:
+    def thread_blocks(self, tile: AttentionTile) -> int:
         """Return the number of thread blocks."""
         return self.batch * -(-self.rows // tile.rows)
 
@@ -170,7 +170,7 @@ class AttentionParams:
     limits : Limits
     shared_bytes : int
         Most dynamic shared memory of a thread block.
-    groups : bool
+    warp_groups : bool
         Whether the target has warp-group instructions (``wgmma``).
     processor : Processor
     least_rows : int
@@ -183,7 +183,7 @@ class AttentionParams:
         Cycles for loading 16 x 16 numbers from shared memory, and for copying 32 vectors into it.
     renewed : float
         Further cycles for each block of keys of a warp.
-    block, begin, group : float
+    block, begin, later : float
         Further cycles that a block of keys takes one warp alone, cycles until the first block begins, and cycles of a
         thread block that starts after others.
     cache_bytes_per_cycle : float
@@ -195,7 +195,7 @@ class AttentionParams:
 
     limits: Limits
     shared_bytes: int
-    groups: bool = False
+    warp_groups: bool = False
     processor: Processor = _PROCESSOR
     least_rows: int = 16
     instruction: float = 0.26
@@ -207,7 +207,7 @@ class AttentionParams:
     renewed: float = 348.0
     block: float = 323.0
     begin: float = 4490.0
-    group: float = 0.1
+    later: float = 0.1
     cache_bytes_per_cycle: float = LAST_LEVEL_RATE_ATTENTION
     together: Together = Together()
     candidates: tuple[AttentionTile, ...] = _TILES
@@ -216,14 +216,14 @@ class AttentionParams:
     def of(cls, target: tvm.target.Target) -> AttentionParams | None:
         """Return the parameters of a target; None if it has no matrix instructions."""
         known = MatrixParams.of(target)
-        return None if known is None else cls(known.limits, known.shared_bytes, known.groups)
+        return None if known is None else cls(known.limits, known.shared_bytes, known.warp_groups)
 
 
 def fits(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> bool:
     """Whether a tile is within the limits of a thread block, and its sizes divide each other."""
     whole = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0 and tile.keys % 16 == 0
     if tile.group:
-        whole = whole and params.groups and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0 and tile.keys <= 256
+        whole = whole and params.warp_groups and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0 and tile.keys <= 256
     ahead = tile.stages >= min(2 + tile.group, shape.blocks(tile))
     small = tile.threads <= 1024 and shape.shared_bytes(tile) <= params.shared_bytes
     return whole and ahead and small and shape.values(tile) + ADDRESSES <= params.limits.registers
@@ -234,7 +234,7 @@ class _Times(NamedTuple):
 
     Attributes
     ----------
-    begin, groups : float
+    begin, later : float
         Cycles until the first block begins, and of thread blocks that start after others.
     alone, busy, cache : float
         Cycles of a block of keys: of a warp by itself, of the units of a processor, and of the loads of all thread
@@ -244,7 +244,7 @@ class _Times(NamedTuple):
     """
 
     begin: float
-    groups: float
+    later: float
     alone: float
     busy: float
     cache: float
@@ -254,7 +254,7 @@ class _Times(NamedTuple):
     @property
     def cycles(self) -> float:
         """The total."""
-        return self.begin + self.groups + self.blocks * max(self.alone, self.busy, self.cache) * self.near
+        return self.begin + self.later + self.blocks * max(self.alone, self.busy, self.cache) * self.near
 
 
 def cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:
@@ -268,7 +268,7 @@ def price(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -
     blocks = times.blocks * times.near
     terms = {
         "until the first block begins": times.begin,
-        "groups after groups": times.groups,
+        "thread blocks after thread blocks": times.later,
         "a warp alone": blocks * times.alone,
         "instructions, softmax and copies": blocks * times.busy,
         "keys and values from the last cache": blocks * times.cache,
@@ -279,35 +279,35 @@ def price(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -
 def _times(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _Times:
     if tile.group:
         return _times_together(tile, shape, params)
-    groups, blocks = shape.groups(tile), shape.blocks(tile)
+    thread_blocks, blocks = shape.thread_blocks(tile), shape.blocks(tile)
     sides = tile.keys * (shape.deep + shape.wide)  # numbers of a block of keys and values
     instructions, fragments = sides / (ptx.COLUMNS * TERMS), sides / (ptx.ROWS * TERMS)
     softmax = tile.keys * ptx.ROWS / WARP * (params.score + params.read * shape.read)
     busy = tile.fragments * (instructions * params.instruction + softmax) + fragments * params.fragment + params.renewed
     alone = params.block + tile.fragments * (instructions * params.latency + softmax) + fragments * params.fragment
     copies = sides / (ptx.HALF.row * WARP) * params.copied
-    mine = -(-groups // params.limits.processors)
+    mine = -(-thread_blocks // params.limits.processors)
     registers = shape.values(tile) + ADDRESSES
     at_once = params.processor.resident(tile.threads, shape.shared_bytes(tile) + 1024, registers)
     waves = -(-mine // max(1, min(mine, at_once)))
     work = (
         waves * (alone + copies / tile.warps),
         -(-mine * tile.warps // 4) * busy + mine * copies / 4,
-        groups * sides * HALF_BYTES / (params.cache_bytes_per_cycle * params.limits.processors),
+        thread_blocks * sides * HALF_BYTES / (params.cache_bytes_per_cycle * params.limits.processors),
     )
-    return _Times(params.begin, waves * params.group, *work, blocks)
+    return _Times(params.begin, waves * params.later, *work, blocks)
 
 
 def _times_together(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _Times:
     """Return the same for asynchronous instructions: softmax of a warp group overlaps with products of other groups."""
     own = params.together
-    groups, sides = shape.groups(tile), tile.keys * (shape.deep + shape.wide)
+    thread_blocks, sides = shape.thread_blocks(tile), tile.keys * (shape.deep + shape.wide)
     wide = max(tile.keys, own.least) * shape.deep + max(shape.wide, own.least) * tile.keys
     products = wide / (ptx.COLUMNS * TERMS)
     softmax = tile.keys * ptx.ROWS / WARP * (own.score + params.read * shape.read)
     filled = own.filled if (shape.deep, shape.wide) != (shape.depth, shape.width) else 1.0
     copies = sides / (ptx.HALF.row * WARP) * own.copied * filled
-    mine = -(-groups // params.limits.processors)
+    mine = -(-thread_blocks // params.limits.processors)
     processor = replace(params.processor, shared_bytes=own.shared_bytes)
     registers = shape.values(tile) + ADDRESSES
     at_once = max(1, min(mine, processor.resident(tile.threads, shape.shared_bytes(tile) + 1024, registers)))
@@ -316,10 +316,10 @@ def _times_together(tile: AttentionTile, shape: AttentionShape, params: Attentio
     work = (
         waves * (own.block + products * own.latency + softmax + copies / tile.warps),
         more + less / at_once + mine * copies / 4,
-        groups * sides * HALF_BYTES / (params.cache_bytes_per_cycle * params.limits.processors),
+        thread_blocks * sides * HALF_BYTES / (params.cache_bytes_per_cycle * params.limits.processors),
     )
     near = own.near if tile.stages == 3 else 1.0
-    return _Times(own.begin, waves * params.group, *work, shape.blocks(tile), near)
+    return _Times(own.begin, waves * params.later, *work, shape.blocks(tile), near)
 
 
 @cache

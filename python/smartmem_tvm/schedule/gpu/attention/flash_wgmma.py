@@ -8,7 +8,7 @@
       wait for values; results *= shrink; weights to 16 bits
     add weighted values of the last block
 
-Each warp has 16 of the 64 rows, and keeps its rows and weights in registers, in the fragment layout of `matrix_block`;
+Each warp has 16 of the 64 rows, and keeps its rows and weights in registers, in the fragment layout of `flash_thread`;
 keys and values are read from shared memory (Shah et al., FlashAttention-3, section 3.2).
 """
 

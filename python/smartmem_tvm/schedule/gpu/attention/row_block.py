@@ -56,9 +56,9 @@ class RowBlock:
         self._scalars: dict = {}  # result of a stage -> its values on chip
         self._own: dict = {}  # result of a stage -> registers of this thread
         self._run = 1  # contiguous columns of a thread
-        lanes = index(tile.row_threads)
-        self._lane = self.simple(tirx.floordiv(thread, lanes))
-        self._slice = self.simple(tirx.floormod(thread, lanes))
+        threads = index(tile.row_threads)
+        self._local = self.simple(tirx.floordiv(thread, threads))
+        self._slice = self.simple(tirx.floormod(thread, threads))
 
     def simple(self, expr):
         """Simplify under the ranges of the loops built so far."""
@@ -78,29 +78,29 @@ class RowBlock:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def row(self, lane):
-        """Return the number of the row at `lane` of the block; the last row past the end."""
-        row, rows = self.simple(self.first + lane), self.plan.chain.row_count
+    def row(self, local):
+        """Return the number of the row at `local` of the block; the last row past the end."""
+        row, rows = self.simple(self.first + local), self.plan.chain.row_count
         return row if rows % self.tile.rows == 0 else tirx.min(row, index(rows - 1))
 
-    def exists(self, lane):
-        """Return the condition that there is a row at `lane`; None if there always is."""
+    def exists(self, local):
+        """Return the condition that there is a row at `local`; None if there always is."""
         rows = self.plan.chain.row_count
-        return None if rows % self.tile.rows == 0 else self.simple(self.first + lane) < index(rows)
+        return None if rows % self.tile.rows == 0 else self.simple(self.first + local) < index(rows)
 
-    def value(self, stage: Stage, expr, lane, given: Mapping, **indices):
+    def value(self, stage: Stage, expr, local, given: Mapping, **indices):
         """Return `expr` of a stage at a row of the block; intermediate results come from `given` or shared memory."""
-        here = self.plan.at(stage, expr, batch=self.batch, row=self.row(lane), **indices)
+        here = self.plan.at(stage, expr, batch=self.batch, row=self.row(local), **indices)
         (flat,) = indices.values() or (index(0),)
 
         def read(load):
             if load.source in given:
                 return given[load.source]
             if load.source in self._scalars:
-                return self._scalars[load.source][lane]
+                return self._scalars[load.source][local]
             if load.source in self._vectors:
                 buffer, pitch = self._vectors[load.source]
-                return fit(buffer[lane * index(pitch) + flat], load.source)
+                return fit(buffer[local * index(pitch) + flat], load.source)
             return None
 
         return replace_loads(here, read)
@@ -109,9 +109,9 @@ class RowBlock:
         """Return (buffer, distance between its rows in elements) of a result that stays on chip."""
         return self._vectors[stage.body.buffer]
 
-    def leave(self, stage: Stage, value, lane, column) -> tirx.Stmt:
+    def leave(self, stage: Stage, value, local, column) -> tirx.Stmt:
         """Store a result of the kernel; the row exists."""
-        point = {"batch": self.batch, "row": self.simple(self.first + lane), "column": column}
+        point = {"batch": self.batch, "row": self.simple(self.first + local), "column": column}
         indices = [self.plan.at(stage, i, **point) for i in stage.body.indices]
         return tirx.BufferStore(stage.body.buffer, value, indices)
 
@@ -139,7 +139,7 @@ class RowBlock:
             kept = self.own(self._turns(length), f"{buffer.name}_own", str(load.source.dtype))
 
             def at(column, n, kept=kept, buffer=buffer, pitch=pitch):
-                return store(kept, fit(buffer[self._lane * index(pitch) + column], kept), n)
+                return store(kept, fit(buffer[self._local * index(pitch) + column], kept), n)
 
             fetched.append(self._columns(length, at))
             self._own[load.source] = kept
@@ -187,11 +187,11 @@ class RowBlock:
             maker = self.plan.maker(load.source)
             return kept[number if self.plan.is_vector(maker) else index(0)]
 
-        here = self.plan.at(stage, expr, batch=self.batch, row=self.row(self._lane), **indices)
+        here = self.plan.at(stage, expr, batch=self.batch, row=self.row(self._local), **indices)
         return replace_loads(replace_loads(here, read), self._scalar_on_chip)
 
     def _scalar_on_chip(self, load):
-        return self._scalars[load.source][self._lane] if load.source in self._scalars else None
+        return self._scalars[load.source][self._local] if load.source in self._scalars else None
 
     def _map(self, stage: Stage) -> tirx.Stmt:
         """Compute an element-wise stage on the columns of this thread."""
@@ -204,8 +204,8 @@ class RowBlock:
         self._own[stage.body.buffer] = kept
         left = None
         if plan.leaves(stage):
-            left = self._columns(length, lambda column, n: self.leave(stage, kept[n], self._lane, column), VECTOR)
-            left = when(self.exists(self._lane), left)
+            left = self._columns(length, lambda column, n: self.leave(stage, kept[n], self._local, column), VECTOR)
+            left = when(self.exists(self._local), left)
         return block(computed, left, self._put(stage, kept) if stage in plan.slot_of else None)
 
     def _put(self, stage: Stage, kept) -> tirx.Stmt:
@@ -215,7 +215,7 @@ class RowBlock:
         threads = self.tile.row_threads
 
         def place(column):
-            return self._lane * index(pitch) + column
+            return self._local * index(pitch) + column
 
         values = self._columns(length, lambda column, n: store(buffer, fit(kept[n], buffer), place(column)))
 
@@ -235,13 +235,13 @@ class RowBlock:
     def _publish(self, stage: Stage, kept) -> tirx.Stmt | None:
         """Store a number per row to shared memory if a later part reads it, or to the result."""
         if self.plan.leaves(stage):
-            body = self.leave(stage, kept[index(0)], self._lane, index(0))
-            return when(self.exists(self._lane), when(self._slice.equal(index(0)), self.scope.simplify(body)))
+            body = self.leave(stage, kept[index(0)], self._local, index(0))
+            return when(self.exists(self._local), when(self._slice.equal(index(0)), self.scope.simplify(body)))
         if not self.plan.is_read_later(stage):
             return None
         values = self.share(self.tile.rows, f"{stage.body.buffer.name}_kept", str(stage.body.buffer.dtype))
         self._scalars[stage.body.buffer] = values
-        return when(self._slice.equal(index(0)), store(values, kept[index(0)], self._lane))
+        return when(self._slice.equal(index(0)), store(values, kept[index(0)], self._local))
 
     def _statistic(self, stage: Stage) -> tirx.Stmt:
         combine, term = combiner_of(stage)
@@ -265,7 +265,7 @@ class RowBlock:
         partial = self.share(self.tile.threads, f"{name}_parts", str(kept.dtype))
 
         def part(n):
-            return partial[self.simple(self._lane * index(threads) + n)]
+            return partial[self.simple(self._local * index(threads) + n)]
 
         def add(n):
             return store(kept, combine(kept[index(0)], part(n + index(1))), 0)

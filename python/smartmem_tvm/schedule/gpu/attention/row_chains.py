@@ -135,7 +135,7 @@ def _apart(plan: ChainPlan, params: GpuChainParams) -> float:
 def _objection(plan: ChainPlan, params: GpuChainParams) -> str:
     shape = plan.shape
     if shape.rows < params.least_rows:
-        return f"{shape.rows} rows share a matrix, too few for a group of threads"
+        return f"{shape.rows} rows share a matrix, too few for a thread block"
     matrices = FLOAT_BYTES * plan.chain.matrix_size
     if matrices > params.matrix_bytes:
         return f"its matrices take {matrices} bytes, too many to be read again for each block of rows"
@@ -149,16 +149,16 @@ def _kernel(plan: ChainPlan, tile: ChainTile, limits: Limits) -> tirx.Stmt:
     scope = Scope()
     blocks = -(-plan.shape.rows // tile.rows)
 
-    def group(number, thread):
+    def thread_block(number, thread):
         simplify = scope.analyzer.simplify
         batch = simplify(tirx.floordiv(number, index(blocks)))
         first = simplify(tirx.floormod(number, index(blocks)) * index(tile.rows))
-        return _group(plan, RowBlock(plan, tile, scope, thread, batch, first, limits))
+        return _rows_to_the_end(plan, RowBlock(plan, tile, scope, thread, batch, first, limits))
 
-    return launch(scope, plan.shape.batch * blocks, tile.threads, group)
+    return launch(scope, plan.shape.batch * blocks, tile.threads, thread_block)
 
 
-def _group(plan: ChainPlan, rows: RowBlock) -> tirx.Stmt:
+def _rows_to_the_end(plan: ChainPlan, rows: RowBlock) -> tirx.Stmt:
     """Return all parts on one block of rows; the next matrix is prefetched during the row-wise work before it."""
     count = len(plan.parts)
     work = rows.share(max(work_size(n, rows.tile) for n in range(count)), "work")

@@ -24,7 +24,7 @@ from ....ir.texels import is_texture
 from ...core.nest import UNROLL, block, fresh, index, on_chip, store
 from ..gemm.operand import Operand
 from ..gemm.prefetched_operand import PrefetchedOperand
-from ..gemm.simt import Lanes, OuterProducts, as_vector, position
+from ..gemm.simt import Fragment, OuterProducts, as_vector, position
 from ..launch import when
 from ..machine import VECTOR
 from ..sums import Sums
@@ -60,7 +60,7 @@ class RowProduct:
         self.down = rows.own(self.own.thread_rows * VECTOR, f"down{number}")
         self.run = min(VECTOR, self.own.thread_columns)
         across = rows.own(self.own.thread_columns, f"across{number}")
-        self.lanes = Lanes(self.matrix, across, self.tile.across(number), self.run)
+        self.across = Fragment(self.matrix, across, self.tile.across(number), self.run)
         self._place()
 
     def _matrix(self) -> PrefetchedOperand:
@@ -108,14 +108,14 @@ class RowProduct:
 
         def vector(c):
             number = self.block.simple(c * index(threads) + self.block.thread)
-            lane, k = (self.block.simple(f(number, index(across))) for f in (tirx.floordiv, tirx.floormod))
+            local, k = (self.block.simple(f(number, index(across))) for f in (tirx.floordiv, tirx.floormod))
 
             def element(v):
                 at = k * index(run) + v
-                return store(self.left, self._left_value(lane, at), lane * index(self.pitch) + at)
+                return store(self.left, self._left_value(local, at), local * index(self.pitch) + at)
 
             def zero(v):
-                return store(self.left, tirx.const(0, self.plan.dtype), lane * index(self.pitch) + k * index(run) + v)
+                return store(self.left, tirx.const(0, self.plan.dtype), local * index(self.pitch) + k * index(run) + v)
 
             load = tirx.IfThenElse(
                 k < index(self.shape.depth // run), self._along(run, element), self._along(run, zero)
@@ -124,8 +124,8 @@ class RowProduct:
 
         return self.scope.loop(-(-vectors // threads), vector, "c", UNROLL)
 
-    def _left_value(self, lane, k):
-        return self.block.value(self.stage, self.operands.left, lane, {}, depth=k)
+    def _left_value(self, local, k):
+        return self.block.value(self.stage, self.operands.left, local, {}, depth=k)
 
     def _left_run(self) -> int:
         """Return the terms of the left operand per vector load: rows on chip begin at multiples of eight elements."""
@@ -175,14 +175,14 @@ class RowProduct:
         while (own.depth // VECTOR) % quads:
             quads -= 1
         products = OuterProducts(
-            self.scope, self.held, own.thread_rows, own.thread_columns, self.down, self.lanes.into, VECTOR
+            self.scope, self.held, own.thread_rows, own.thread_columns, self.down, self.across.into, VECTOR
         )
 
         def left(k) -> list[tirx.Stmt]:
             return self._rows_at(step * index(own.terms) + k)
 
         def right(k) -> list[tirx.Stmt]:
-            return self.lanes.read(self.scope, self.column, k)
+            return self.across.read(self.scope, self.column, k)
 
         first = self.slice * index(own.depth)
         return on_chip(lambda: products.over(first, own.depth, quads * VECTOR, left, right))
@@ -201,30 +201,30 @@ class RowProduct:
     def _finish(self, part) -> tirx.Stmt:
         """Add the slices of a part of the columns, and store its results."""
         if self.own.slices == 1:
-            return self._each(lambda lane, column, at: self._result(part, lane, column, lambda v: self.sums[at + v]))
+            return self._each(lambda local, column, at: self._result(part, local, column, lambda v: self.sums[at + v]))
         size = self.tile.rows * self.columns
 
-        def place(slice_, lane, column):
-            return (slice_ * index(size)) + lane * index(self.columns) + column
+        def place(slice_, local, column):
+            return (slice_ * index(size)) + local * index(self.columns) + column
 
-        def lay_down(lane, column, at):
+        def lay_down(local, column, at):
             return self._along(
                 self.run,
-                lambda v: store(self.work, fit(self.sums[at + v], self.work), place(self.slice, lane, column) + v),
+                lambda v: store(self.work, fit(self.sums[at + v], self.work), place(self.slice, local, column) + v),
             )
 
         return block(self._each(lay_down), self._add_slices(part, place))
 
     def _each(self, body) -> tirx.Stmt:
-        """Return ``body(lane, column, position in sums)`` for each vector of the results of this thread."""
+        """Return ``body(local, column, position in sums)`` for each vector of the results of this thread."""
         own, tile, number = self.own, self.tile, self.number
         per_row = own.thread_columns // self.run
 
         def vector(n):
             i, q = (self.block.simple(f(n, index(per_row))) for f in (tirx.floordiv, tirx.floormod))
-            lane = self.block.simple(self.row + i * index(tile.down(number)))
+            local = self.block.simple(self.row + i * index(tile.down(number)))
             column = self.block.simple((self.column + q * index(tile.across(number))) * index(self.run))
-            return body(lane, column, n * index(self.run))
+            return body(local, column, n * index(self.run))
 
         return self.scope.loop(own.thread_rows * per_row, vector, "n", UNROLL)
 
@@ -235,42 +235,42 @@ class RowProduct:
 
         def vector(c):
             number = self.block.simple(c * index(threads) + self.block.thread)
-            lane, q = (self.block.simple(f(number, index(across))) for f in (tirx.floordiv, tirx.floormod))
+            local, q = (self.block.simple(f(number, index(across))) for f in (tirx.floordiv, tirx.floormod))
             column = self.block.simple(q * index(self.run))
 
             def total(v):
-                parts = [self.work[place(index(s), lane, column) + v] for s in range(self.own.slices)]
+                parts = [self.work[place(index(s), local, column) + v] for s in range(self.own.slices)]
                 return sum((fit(each, self.sums) for each in parts[1:]), start=fit(parts[0], self.sums))
 
-            body = self._result(part, lane, column, total)
+            body = self._result(part, local, column, total)
             return body if vectors % threads == 0 else when(number < index(vectors), body)
 
         return self.scope.loop(-(-vectors // threads), vector, "c", UNROLL)
 
-    def _result(self, part, lane, column, value) -> tirx.Stmt:
+    def _result(self, part, local, column, value) -> tirx.Stmt:
         """Store the results ``value(v)`` of `run` columns from `column` of `part` on."""
         first = self.block.simple(part * index(self.columns) + column)
         if self.stage in self.plan.slot_of:
             buffer, pitch = self.block.vector(self.stage)
             return self._along(
-                self.run, lambda v: store(buffer, fit(value(v), buffer), lane * index(pitch) + first + v)
+                self.run, lambda v: store(buffer, fit(value(v), buffer), local * index(pitch) + first + v)
             )
         run = self._result_run
 
         def vector(q):
             at = self.block.simple(first + q * index(run))
-            body = self._along(run, lambda v: self._leave(value(q * index(run) + v), lane, at + v))
+            body = self._along(run, lambda v: self._leave(value(q * index(run) + v), local, at + v))
             return body if self.shape.columns % self.columns == 0 else when(at < index(self.shape.columns), body)
 
-        return when(self.block.exists(lane), self.scope.loop(self.run // run, vector, "q", UNROLL))
+        return when(self.block.exists(local), self.scope.loop(self.run // run, vector, "q", UNROLL))
 
-    def _leave(self, value, lane, column) -> tirx.Stmt:
+    def _leave(self, value, local, column) -> tirx.Stmt:
         finish = self.part.finish
         if finish is None:
-            return self.block.leave(self.stage, value, lane, column)
+            return self.block.leave(self.stage, value, local, column)
         given = {self.stage.body.buffer: value}
-        done = self.block.value(finish, finish.body.value, lane, given, column=column)
-        return self.block.leave(finish, done, lane, column)
+        done = self.block.value(finish, finish.body.value, local, given, column=column)
+        return self.block.leave(finish, done, local, column)
 
     @property
     def _result_run(self) -> int:

@@ -32,7 +32,7 @@ _COMPARISONS = (*_ORDERS, tirx.EQ, tirx.NE)
 
 
 def chosen_run(operand: Operand, along_depth: bool, most: int) -> int:
-    """Return the longest vector along an operand's depth, or lanes, in which no condition changes.
+    """Return the longest vector along an operand's depth, or outer index, in which no condition changes.
 
     1 if there is no select, if a condition changes within every vector, or if most elements are not contiguous.
     """
@@ -40,11 +40,11 @@ def chosen_run(operand: Operand, along_depth: bool, most: int) -> int:
     return longest_run(extent, most, lambda run: _goes_in_runs(value, extent // run, run, outer))
 
 
-def _goes_in_runs(value, groups: int, run: int, outer: Mapping) -> bool:
-    group, within = fresh("group"), fresh("within")
-    walk = Walk({**outer, group: groups, within: run})
+def _goes_in_runs(value, vectors: int, run: int, outer: Mapping) -> bool:
+    number, within = fresh("number"), fresh("within")
+    walk = Walk({**outer, number: vectors, within: run})
     whole = apart = 0
-    waiting = [value(group * index(run) + within)]
+    waiting = [value(number * index(run) + within)]
     while waiting:
         expr = waiting.pop()
         for choice in _choices(expr):
@@ -65,29 +65,29 @@ def _holds_for_all(walk: Walk, condition, within, run: int) -> bool:
     return rising and tvm_ffi.structural_equal(*ends)
 
 
-def fill(scope: Scope, target, first, lane: tirx.Var, value, width: int) -> tirx.Stmt:
-    """Return ``target[first + lane] = value`` for each `lane` of a vector, with each select evaluated once.
+def fill(scope: Scope, target, first, within: tirx.Var, value, width: int) -> tirx.Stmt:
+    """Return ``target[first + within] = value`` for each `within` of a vector, with each select evaluated once.
 
     Parameters
     ----------
-    lane : tirx.Var
+    within : tirx.Var
         Bound in the analyzer of `scope` to ``[0, width)``.
     """
     if is_if_then_else(value):
         condition, *sides = value.args
-        ways = [fill(scope, target, first, lane, side, width) for side in sides]
-        return tirx.IfThenElse(scope.analyzer.simplify(substitute(condition, {lane: index(0)})), *ways)
+        ways = [fill(scope, target, first, within, side, width) for side in sides]
+        return tirx.IfThenElse(scope.analyzer.simplify(substitute(condition, {within: index(0)})), *ways)
     before, kept = [], []
     for choice in _choices(value):
         part = registers(width, choice.ty.dtype, "chosen")
-        before.append(fill(scope, part, index(0), lane, choice, width))
+        before.append(fill(scope, part, index(0), within, choice, width))
         kept.append(part)
-        value = _without(value, choice, part[lane])
-    walk = Walk({lane: width})
+        value = _without(value, choice, part[within])
+    walk = Walk({within: width})
     walk.analyzer = scope.analyzer
-    kind = VECTORIZED if _is_vector(walk, value, lane, width) else UNROLL
+    kind = VECTORIZED if _is_vector(walk, value, within, width) else UNROLL
     body = scope.loop(
-        width, lambda v: scope.simplify(store(target, substitute(value, {lane: v}), first + v)), "v", kind
+        width, lambda v: scope.simplify(store(target, substitute(value, {within: v}), first + v)), "v", kind
     )
     return allocate(kept, block(*before, body)) if kept else body
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tile of an operand that threads gather into shared memory: padding, stride and windows (im2col on the fly).
 
-    shared[slice, depth, lane] = operand(lane, depth)       each element computed where it goes; zero outside
+    shared[slice, depth, outer] = operand(outer, depth)      each element computed where it goes; zero outside
 
 The threads of a slice gather its part of the depth. From a texture they load whole texels.
 """
@@ -21,16 +21,16 @@ _UNROLLED = 16  # steps of a gather that are unrolled, at most. Chosen: never me
 
 
 class GatheredOperand:
-    """`size` lanes and the terms of all slices of an operand in shared memory.
+    """`size` rows or columns and the terms of all slices of an operand in shared memory.
 
     Parameters
     ----------
     tile : ProductTile
-        Its slices, its `depth` of each of them, its padding between the rows of lanes in elements.
+        Its slices, its `depth` of each of them, its padding between terms in elements.
     texel : (int, int)
-        Lanes and terms of a texel that one load gathers; (1, 1) if it is no texture.
+        Rows (or columns) and terms of a texel that one load gathers; (1, 1) if it is no texture.
     along_depth : bool
-        Whether terms are innermost in memory, and lanes are not: neighbouring threads then gather neighbouring terms.
+        Whether only terms are innermost in memory: neighbouring threads then gather neighbouring terms.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class GatheredOperand:
         # One dimension: TVM would remove the padding of a second one.
         self.shared = shared(tile.slices * tile.depth * (size + tile.pad), dtype, name)
 
-    def at(self, lane, k):
+    def at(self, outer, k):
         """Return the place of an element, of a term of all slices together."""
-        return k * index(self.size + self.tile.pad) + lane
+        return k * index(self.size + self.tile.pad) + outer
 
     def gather(self, batch, number, step, thread: Thread) -> tirx.Stmt:
-        """Fill this thread's share of lanes ``[number * size, ...)`` and terms ``[step * depth, ...)`` of its slice."""
+        """Fill this thread's share of tile number `number`, terms ``[step * depth, ...)`` of its slice."""
         values, terms = self.texel
-        depth, lanes, threads = self.tile.depth // terms, self.size // values, self.tile.slice_threads
-        total, simplify = depth * lanes, self.scope.analyzer.simplify
+        depth, size, threads = self.tile.depth // terms, self.size // values, self.tile.slice_threads
+        total, simplify = depth * size, self.scope.analyzer.simplify
         count, operand = -(-total // threads), self.operand
         begin, first = number * index(self.size), step * index(self.tile.depth)
 
         def one(i):
             e = i * index(threads) + thread.within
-            n, k = (_div(e, depth), _mod(e, depth)) if self.along_depth else (_mod(e, lanes), _div(e, lanes))
+            n, k = (_div(e, depth), _mod(e, depth)) if self.along_depth else (_mod(e, size), _div(e, size))
             n, k = n * index(values), k * index(terms)
-            conditions = [begin + n < index(operand.lanes), first + k < index(operand.depth)]
+            conditions = [begin + n < index(operand.outer), first + k < index(operand.depth)]
             conditions = [simplify(each) for each in conditions]
 
             def value(v):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operand of a GEMM as a function of fused indices: the values of a batch at a lane (row or column) and a term.
+"""An operand of a GEMM as a function of fused indices: the values of a batch, outer index and term.
+
+The outer index is a row of the left operand, or a column of the right one; terms are what a GEMM sums over.
 
 Folded layout operators, padding, windows (im2col) and arithmetic are all inside the function. How a tile of it comes to
 a micro-kernel is the choice of a staged operand: `prefetched_operand`, `gathered_operand`, `staged_operand`.
@@ -30,14 +32,14 @@ class Operand:
     Attributes
     ----------
     value : callable
-        ``(batch, lane, depth) -> expression``.
-    batch, lanes, depth : int
+        ``(batch, outer, depth) -> expression``.
+    batch, outer, depth : int
         Extents.
     """
 
     value: Callable
     batch: int
-    lanes: int
+    outer: int
     depth: int
 
     @cached_property
@@ -54,8 +56,8 @@ class Operand:
     def along(self, along_depth: bool) -> tuple:
         """Return (value at a fused index in that direction, its extent, extents of the other indices)."""
         b, other = fresh("b"), fresh("other")
-        mine, others = (self.depth, self.lanes) if along_depth else (self.lanes, self.depth)
-        at = (lambda k: self.value(b, other, k)) if along_depth else (lambda lane: self.value(b, lane, other))
+        mine, others = (self.depth, self.outer) if along_depth else (self.outer, self.depth)
+        at = (lambda k: self.value(b, other, k)) if along_depth else (lambda row: self.value(b, row, other))
         return at, mine, {b: self.batch, other: others}
 
     def most(self, limits: Limits) -> int:
@@ -66,7 +68,7 @@ class Operand:
         return max(VECTOR, limits.vector_of((str(buffer.dtype) for buffer in self.sources), computed))
 
     def run(self, along_depth: bool, most: int = VECTOR) -> int:
-        """Return the elements of a vector load along the depth, or along the lanes; `most` at most.
+        """Return the elements of a vector load along the depth, or along the outer index; `most` at most.
 
         A vector may lie in the padding as a whole, but not in part.
         """

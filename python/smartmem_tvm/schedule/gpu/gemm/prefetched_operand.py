@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path of one operand's tile of a GEMM: global memory -> registers of its threads -> shared memory.
 
-    fetch(round):  staged[c, v] = operand(lane, depth)      prefetch, while the tile before is multiplied
-    put():         shared[depth, lane] = staged[c, v]       between two barriers
+    fetch(round):  staged[c, v] = operand(outer, depth)      prefetch, while the tile before is multiplied
+    put():         shared[depth, outer] = staged[c, v]       between two barriers
 
-A lane is a row of the left or a column of the right operand. Lanes past the end read the last one again: their results
-are not stored. Terms past the end are zeros.
+Rows of the left operand (columns of the right one) past the end read the last one again: their results are not stored.
+Terms past the end are zeros.
 
 Neighbouring threads load one sector of memory: a run of elements of a buffer, or a block of texels of an image, which
 has twice as many columns in float16.
@@ -29,39 +29,39 @@ from .operand import Operand
 
 @dataclass(frozen=True)
 class Deal:
-    """Lanes that are dealt to `threads` threads one by one (round robin).
+    """Rows or columns that are dealt to `threads` threads one by one (round robin).
 
-    The `run` lanes that a thread gets in a round are contiguous in shared memory, so that it reads them as a vector.
-    Neighbouring threads have neighbouring lanes, so that they write neighbouring results.
+    The `run` of them that a thread gets in a round are contiguous in shared memory, so that it reads them as a vector.
+    Neighbouring threads have neighbours, so that they write neighbouring results.
     """
 
     threads: int
     run: int
 
-    def place(self, lane, simplify: Callable):
-        """Return the place of a lane in shared memory."""
+    def place(self, outer, simplify: Callable):
+        """Return the place of an outer index in shared memory."""
         threads, run = index(self.threads), index(self.run)
-        turn, rest = tirx.floordiv(lane, threads * run), tirx.floormod(lane, threads * run)
+        turn, rest = tirx.floordiv(outer, threads * run), tirx.floormod(outer, threads * run)
         return simplify((turn * threads + tirx.floormod(rest, threads)) * run + tirx.floordiv(rest, threads))
 
     def fetched(self, number, together: int, simplify: Callable):
-        """Return the lane that is loaded as the `number`-th.
+        """Return the outer index that is loaded as the `number`-th.
 
-        Lanes that are loaded one after the other are near each other in shared memory, so that they are stored to
+        Those that are loaded one after the other are near each other in shared memory, so that they are stored to
         different banks, and `together` of them are neighbours in global memory.
         """
         near = gcd(self.threads, together)
-        lane, rest = tirx.floormod(number, index(near)), tirx.floordiv(number, index(near))
+        within, rest = tirx.floormod(number, index(near)), tirx.floordiv(number, index(near))
         step, rest = tirx.floormod(rest, index(self.run)), tirx.floordiv(rest, index(self.run))
         block, turn = (f(rest, index(self.threads // near)) for f in (tirx.floormod, tirx.floordiv))
-        return simplify((turn * index(self.run) + step) * index(self.threads) + block * index(near) + lane)
+        return simplify((turn * index(self.run) + step) * index(self.threads) + block * index(near) + within)
 
 
 class PrefetchedOperand:
-    """`size` lanes and `depth` terms of an operand in shared memory, copied there by `threads` threads.
+    """`size` rows or columns and `depth` terms of an operand in shared memory, copied there by `threads` threads.
 
-    A load has `most` elements at most. If elements are written one by one, `pad` elements separate the rows of lanes,
-    and the lanes are in the order of `deal` if there is one.
+    A load has `most` elements at most. If elements are written one by one, `pad` elements separate the
+    terms, and rows or columns are in the order of `deal` if there is one.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class PrefetchedOperand:
         self.shared = shared(depth * self._pitch, dtype, f"{name}_shared")
         self.staged = registers(self._rounds * self.width, dtype, f"{name}_staged")
 
-    def at(self, lane, k):
+    def at(self, outer, k):
         """Return the position of an element in shared memory."""
-        return k * index(self._pitch) + lane
+        return k * index(self._pitch) + outer
 
     @cached_property
     def _along_depth(self) -> bool:
@@ -107,27 +107,27 @@ class PrefetchedOperand:
         return -(-self._vectors // self.threads)
 
     def _place(self, number, simplify: Callable):
-        """Return (lane, depth) of the first element of vector `number`, in elements; along the vector, in vectors."""
+        """Return (outer index, term) of the first element of vector `number`; along the vector, in vectors."""
         if not self._along_depth:
             return self._place_across(number)
-        # A sector of each lane before the next lane: memory is read in whole sectors, and the threads of a warp store
+        # A sector of each row before the next row: memory is read in whole sectors, and the threads of a warp store
         # to different rows, each in a bank of its own.
         delivered = SECTOR // DataType(str(self.shared.dtype)).itemsize
         sector = max(1, gcd(delivered, self.depth) // self.width)
         rest = tirx.floordiv(number, index(sector))
         within = tirx.floormod(number, index(sector))
-        lane = tirx.floormod(rest, index(self.size))
-        lane = lane if self.deal is None else self.deal.fetched(lane, self.operand.texels, simplify)
-        return lane, tirx.floordiv(rest, index(self.size)) * index(sector) + within
+        outer = tirx.floormod(rest, index(self.size))
+        outer = outer if self.deal is None else self.deal.fetched(outer, self.operand.texels, simplify)
+        return outer, tirx.floordiv(rest, index(self.size)) * index(sector) + within
 
     def _place_across(self, number):
-        """Return the same for vectors along the lanes: for an image, blocks of terms before the next lanes."""
+        """Return the same for vectors along the outer index: for an image, blocks of terms before the next vectors."""
         across, terms = self.size // self.width, gcd(self.operand.texels, self.depth)
-        lanes = gcd(across, WARP // terms) if terms > 1 else across
-        inner, rest = (f(number, index(lanes * terms)) for f in (tirx.floormod, tirx.floordiv))
-        lane, k = (f(inner, index(lanes)) for f in (tirx.floormod, tirx.floordiv))
-        outer, turn = (f(rest, index(across // lanes)) for f in (tirx.floormod, tirx.floordiv))
-        return outer * index(lanes) + lane, turn * index(terms) + k
+        vectors = gcd(across, WARP // terms) if terms > 1 else across
+        inner, rest = (f(number, index(vectors * terms)) for f in (tirx.floormod, tirx.floordiv))
+        vector, k = (f(inner, index(vectors)) for f in (tirx.floormod, tirx.floordiv))
+        far, turn = (f(rest, index(across // vectors)) for f in (tirx.floormod, tirx.floordiv))
+        return far * index(vectors) + vector, turn * index(terms) + k
 
     def _each(self, scope: Scope, thread, body: Callable) -> tirx.Stmt:
         """Return ``body(c, number)`` for the vectors that a thread copies."""
@@ -148,13 +148,13 @@ class PrefetchedOperand:
         operand, width = self.operand, self.width
 
         def vector(c, number):
-            lane, k = self._place(number, scope.analyzer.simplify)
-            lane_width, k_width = (1, width) if self._along_depth else (width, 1)
-            lane = _at_most(lane + tile * index(self.size // lane_width), self.size, operand.lanes, lane_width)
+            outer, k = self._place(number, scope.analyzer.simplify)
+            outer_width, k_width = (1, width) if self._along_depth else (width, 1)
+            outer = _at_most(outer + tile * index(self.size // outer_width), self.size, operand.outer, outer_width)
             k = scope.analyzer.simplify(k + step * index(self.depth // k_width))
 
             def element(v):
-                where = (lane, k * index(width) + v) if self._along_depth else (lane * index(width) + v, k)
+                where = (outer, k * index(width) + v) if self._along_depth else (outer * index(width) + v, k)
                 return store(self.staged, operand.value(batch, *where), c * index(width) + v)
 
             load = self._along(scope, element)
@@ -171,11 +171,11 @@ class PrefetchedOperand:
         width = self.width
 
         def vector(c, number):
-            lane, k = self._place(number, scope.analyzer.simplify)
-            lane = lane if self.deal is None else self.deal.place(lane, scope.analyzer.simplify)
+            outer, k = self._place(number, scope.analyzer.simplify)
+            outer = outer if self.deal is None else self.deal.place(outer, scope.analyzer.simplify)
 
             def element(v):
-                where = (lane, k * index(width) + v) if self._along_depth else (lane * index(width) + v, k)
+                where = (outer, k * index(width) + v) if self._along_depth else (outer * index(width) + v, k)
                 return store(self.shared, self.staged[c * index(width) + v], self.at(*where))
 
             if self._along_depth:
@@ -185,6 +185,6 @@ class PrefetchedOperand:
         return self._each(scope, thread, vector)
 
 
-def _at_most(lane, size: int, lanes: int, width: int):
-    """Return `lane` (in vectors of `width`), clamped to the last one."""
-    return lane if lanes % size == 0 else tirx.min(lane, index(lanes // width - 1))
+def _at_most(outer, size: int, extent: int, width: int):
+    """Return `outer` (in vectors of `width`), clamped to the last one."""
+    return outer if extent % size == 0 else tirx.min(outer, index(extent // width - 1))

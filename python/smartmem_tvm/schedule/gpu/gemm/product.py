@@ -32,13 +32,13 @@ class MatmulProduct(FusedContraction):
 
     @cached_property
     def left(self) -> Operand:
-        """The left operand; its lanes are rows."""
+        """The left operand; its outer index is the row."""
         value = self.contraction.left
         return Operand(lambda b, i, k: substitute(value, self.point(b, i, None, k)), self.batch, self.rows, self.depth)
 
     @cached_property
     def right(self) -> Operand:
-        """The right operand; its lanes are columns."""
+        """The right operand; its outer index is the column."""
         value = self.contraction.right
         return Operand(
             lambda b, j, k: substitute(value, self.point(b, None, j, k)), self.batch, self.columns, self.depth

@@ -42,21 +42,21 @@ def position(number, down: int, across: int, columns: int = WARP_COLUMNS) -> tup
 
 
 @dataclass(eq=False)
-class Lanes:
-    """The lanes (rows or columns) of a thread along one side of its register tile.
+class Fragment:
+    """The part of an operand that a thread multiplies at a term: rows or columns of its register tile.
 
     Attributes
     ----------
     operand : object
-        A tile in shared memory: its buffer `shared`, and the place ``at(lane, term)`` in it.
+        A tile in shared memory: its buffer `shared`, and the place ``at(outer, term)`` in it.
     into : buffer
-        Registers, one for each lane of the thread.
+        Registers, one for each row or column of the thread.
     threads : int
         Threads along this side.
     run : int
-        Neighbouring lanes of a thread: a vector of shared memory.
+        Neighbours of a thread: a vector of shared memory.
     dealt : bool
-        Neighbouring threads have neighbouring lanes of the product, though each reads vectors (`Deal`).
+        Neighbouring threads have neighbours of the product, though each reads vectors (`Deal`).
     """
 
     operand: object
@@ -67,18 +67,18 @@ class Lanes:
 
     @property
     def count(self) -> int:
-        """Lanes of the thread."""
+        """Rows or columns of the thread."""
         return int(self.into.shape[0])
 
-    def place(self, thread, lane):
-        """Return the place of a thread's `lane` in the tile of results."""
+    def place(self, thread, n):
+        """Return the place of a thread's `n`-th row or column in the tile of results."""
         if self.dealt:
-            return lane * index(self.threads) + thread
-        first = (thread + tirx.floordiv(lane, index(self.run)) * index(self.threads)) * index(self.run)
-        return first + tirx.floormod(lane, index(self.run))
+            return n * index(self.threads) + thread
+        first = (thread + tirx.floordiv(n, index(self.run)) * index(self.threads)) * index(self.run)
+        return first + tirx.floormod(n, index(self.run))
 
     def read(self, scope: Scope, thread, k) -> list[tirx.Stmt]:
-        """Load the lanes at term `k`."""
+        """Load the fragment at term `k`."""
 
         def one(q: int):
             first = (thread + index(q * self.threads)) * index(self.run)
@@ -154,7 +154,7 @@ class Simt:
     tile : WorkGroupTile
     sums : Sums
         Accumulators of a thread, row by row.
-    down, across : Lanes
+    down, across : Fragment
         Of the rows and of the columns.
     slice_depth, unroll : int
         Terms that a slice takes of a tile, and terms that are written out.
@@ -167,8 +167,8 @@ class Simt:
         scope: Scope,
         tile,
         sums: Sums,
-        down: Lanes,
-        across: Lanes,
+        down: Fragment,
+        across: Fragment,
         slice_depth: int,
         unroll: int,
         warp_columns: int = WARP_COLUMNS,

@@ -40,8 +40,8 @@ def add_parts(product: MatmulProduct, parts, threads: int, scope: Scope) -> tirx
 
         return scope.loop(run, result, "v", VECTORIZED if run > 1 else SERIAL)
 
-    def thread(group, t):
-        number = group * index(threads) + t
+    def thread(block, t):
+        number = block * index(threads) + t
         return when(None if vectors % threads == 0 else number < index(vectors), finish(number))
 
     return launch(scope, -(-vectors // threads), threads, thread)

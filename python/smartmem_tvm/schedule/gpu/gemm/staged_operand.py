@@ -5,9 +5,10 @@
                    goes into registers first, and put(step) stores these
     fragments(k)   loads the operand of one instruction
 
-A stage has a row per lane if the operand's terms are innermost in memory, else a row per term. The vectors of a row are
-swizzled: the eight rows that `ldmatrix` reads at a time are then in different banks. Lanes past the end repeat the last
-one, and their results are not stored. Terms past the end are zeros.
+A stage has a row for each outer index if the operand's terms are innermost in memory, else a row for each term. The
+vectors of a row are swizzled: the eight rows that `ldmatrix` reads at a time are then in different banks. Rows
+(columns) of the operand past the end repeat the last one, and their results are not stored. Terms past the end are
+zeros.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ def _is_read(operand: Operand) -> bool:
 
 
 def lies_along_depth(operand: Operand) -> bool:
-    """Whether terms are innermost in global memory; a row in shared memory is then a lane with its terms."""
+    """Whether terms are innermost in global memory; a row in shared memory is then an outer index with its terms."""
     return operand.closeness(True) >= operand.closeness(False)
 
 
 class StagedOperand:
-    """`size` lanes and `depth` terms of an operand, in each of `stages` stages, copied by `threads` threads.
+    """`size` rows or columns and `depth` terms of an operand, in each of `stages` stages, copied by `threads` threads.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class StagedOperand:
 
     @cached_property
     def along_depth(self) -> bool:
-        """Whether a row in shared memory is a lane with its terms."""
+        """Whether a row in shared memory is an outer index with its terms."""
         return lies_along_depth(self.operand)
 
     @cached_property
@@ -124,11 +125,11 @@ class StagedOperand:
 
         def vector(c, number):
             row, vec = self._place(number)
-            lane, k = self._lane_and_term(scope, row, vec, tile, step)
+            outer, k = self._outer_and_term(scope, row, vec, tile, step)
             there = None if whole else k < index(self.operand.depth)
             if not self.copied:
-                return self._hold(scope, c, batch, lane, k, there)
-            condition, load = guarded(self.operand.value(batch, lane, k))
+                return self._hold(scope, c, batch, outer, k, there)
+            condition, load = guarded(self.operand.value(batch, outer, k))
             if condition is not None:
                 condition = scope.analyzer.simplify(condition)
                 there = condition if there is None else tirx.And(there, condition)
@@ -137,10 +138,10 @@ class StagedOperand:
 
         return self._each(scope, thread, vector)
 
-    def _hold(self, scope: Scope, c, batch, lane, k, there) -> tirx.Stmt:
+    def _hold(self, scope: Scope, c, batch, outer, k, there) -> tirx.Stmt:
         first, v = c * index(self.width), fresh("v")
         scope.analyzer.bind(v, ir.Range(index(0), index(self.width)))
-        value = self.operand.value(batch, *((lane, k + v) if self.along_depth else (lane + v, k)))
+        value = self.operand.value(batch, *((outer, k + v) if self.along_depth else (outer + v, k)))
 
         def zero(v):
             return store(self.held, tirx.const(0, self.element.dtype), first + v)
@@ -188,14 +189,14 @@ class StagedOperand:
             return tirx.floormod(row, rows), vec + tirx.floordiv(row, rows) * index(self.block)
         return row, vec
 
-    def _lane_and_term(self, scope: Scope, row, vec, tile, step) -> tuple:
-        lane, k = (row, vec) if self.along_depth else (vec, row)
-        lane, lanes = lane + tile * index(self.size), self.operand.lanes
-        if lanes % self.size:
-            last = lanes - 1 if self.along_depth else lanes - self.width
-            lane = tirx.min(lane, index(last))
+    def _outer_and_term(self, scope: Scope, row, vec, tile, step) -> tuple:
+        outer, k = (row, vec) if self.along_depth else (vec, row)
+        outer, extent = outer + tile * index(self.size), self.operand.outer
+        if extent % self.size:
+            last = extent - 1 if self.along_depth else extent - self.width
+            outer = tirx.min(outer, index(last))
         simplify = scope.analyzer.simplify
-        return simplify(lane), simplify(k + step * index(self.depth))
+        return simplify(outer), simplify(k + step * index(self.depth))
 
     def _at(self, row, vec, step):
         """Return the place of element `vec` of a row: vectors of a block are swizzled against bank conflicts."""
@@ -225,49 +226,47 @@ class StagedOperand:
 
     # -- out of shared memory ------------------------------------------------------------------------------------------
 
-    def fragments(self, words, first: int, lane, lane_of_warp, k, step, pairs: int, left: bool) -> list[tirx.Stmt]:
-        """Load `pairs` times 16 lanes from `lane` on, and the terms of an instruction from `k` on, four registers each.
+    def fragments(self, words, first: int, outer, lane, k, step, pairs: int, left: bool) -> list[tirx.Stmt]:
+        """Load `pairs` times 16 outer indices and the terms of an instruction from `k` on, four registers each.
 
-        The four matrices of eight lanes by 16 bytes of terms are (lanes, terms) in the order (0, 0), (1, 0), (0, 1),
+        The four matrices of eight rows by 16 bytes of terms are (outer, terms) in the order (0, 0), (1, 0), (0, 1),
         (1, 1) for the left operand, and (0, 0), (0, 1), (1, 0), (1, 1) for the right one, which are two fragments.
         """
         loads = []
         for pair in range(pairs):
             four = [words[index(first + pair * 4 + i)] for i in range(4)]
-            at = lane + index(pair * 16)
+            at = outer + index(pair * 16)
             if self.by_rows:
-                loads.append(
-                    ptx.load_fragments(four, self._row_of(at, lane_of_warp, k, step, left), not self.along_depth)
-                )
+                loads.append(ptx.load_fragments(four, self._row_of(at, lane, k, step, left), not self.along_depth))
             else:
-                loads += self._words(four, at, lane_of_warp, k, step, left)
+                loads += self._words(four, at, lane, k, step, left)
             loads += [ptx.round_word(word) for word in four if self.element.rounded]
         return loads
 
-    def _row_of(self, lane, lane_of_warp, k, step, left: bool):
-        """Return the address of a lane's row for `ptx.load_fragments`."""
-        part, row = tirx.floordiv(lane_of_warp, index(8)), tirx.floormod(lane_of_warp, index(8))
+    def _row_of(self, outer, lane, k, step, left: bool):
+        """Return the address of a warp lane's row for `ptx.load_fragments`."""
+        part, row = tirx.floordiv(lane, index(8)), tirx.floormod(lane, index(8))
         fast, slow = tirx.floormod(part, index(2)), tirx.floordiv(part, index(2))
-        over_lanes, over_terms = (fast, slow) if left else (slow, fast)
-        over_lanes, over_terms = over_lanes * index(8), over_terms * index(self.element.row)
+        over_outer, over_terms = (fast, slow) if left else (slow, fast)
+        over_outer, over_terms = over_outer * index(8), over_terms * index(self.element.row)
         if self.along_depth:
-            return ptx.address(self.buffer, self._at(lane + over_lanes + row, k + over_terms, step))
-        return ptx.address(self.buffer, self._at(k + over_terms + row, lane + over_lanes, step))
+            return ptx.address(self.buffer, self._at(outer + over_outer + row, k + over_terms, step))
+        return ptx.address(self.buffer, self._at(k + over_terms + row, outer + over_outer, step))
 
-    def _words(self, four: list, lane, lane_of_warp, k, step, left: bool) -> list[tirx.Stmt]:
+    def _words(self, four: list, outer, lane, k, step, left: bool) -> list[tirx.Stmt]:
         """Load the same registers one by one, for four-byte numbers in rows of one term each."""
-        mine, term = tirx.floordiv(lane_of_warp, index(4)), tirx.floormod(lane_of_warp, index(4))
+        mine, term = tirx.floordiv(lane, index(4)), tirx.floormod(lane, index(4))
         loads = []
         for number, word in enumerate(four):
             fast, slow = number % 2, number // 2
-            over_lanes, over_terms = (fast, slow) if left else (slow, fast)
-            row, vec = k + index(over_terms * self.element.row) + term, lane + index(over_lanes * 8) + mine
+            over_outer, over_terms = (fast, slow) if left else (slow, fast)
+            row, vec = k + index(over_terms * self.element.row) + term, outer + index(over_outer * 8) + mine
             loads.append(ptx.load_word(word, ptx.address(self.buffer, self._at(row, vec, step))))
         return loads
 
-    def matrix(self, lane, k, step):
-        """Return the descriptor of the lanes from `lane` on, and of an instruction's terms from `k` on."""
-        row, vec = (lane, k) if self.along_depth else (k, lane)
+    def matrix(self, outer, k, step):
+        """Return the descriptor of the rows (columns) from `outer` on, and of an instruction's terms from `k` on."""
+        row, vec = (outer, k) if self.along_depth else (k, outer)
         first = self._block_at(tirx.floordiv(vec, index(self.block)), step)
         # The swizzle repeats every eight rows, and leaves the first vector of eight rows in its place.
         place = first + row * index(self.block) + tirx.floormod(vec, index(self.block))
@@ -275,8 +274,8 @@ class StagedOperand:
         return ptx.matrix(ptx.address(self.buffer, place), wide, self.rows * wide, 8 * wide)
 
 
-class StagedLanes(StagedOperand):
-    """An operand whose steps go along its lanes: each stage has the next `size` of them, and all of their terms."""
+class StagedOuter(StagedOperand):
+    """An operand whose steps go along its outer index: each stage has the next `size` rows, and all of their terms."""
 
-    def _lane_and_term(self, scope: Scope, row, vec, tile, step) -> tuple:
-        return super()._lane_and_term(scope, row, vec, step, index(0))
+    def _outer_and_term(self, scope: Scope, row, vec, tile, step) -> tuple:
+        return super()._outer_and_term(scope, row, vec, step, index(0))

@@ -27,7 +27,7 @@ from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope
 from ..gemm.prefetched_operand import Deal, PrefetchedOperand
 from ..gemm.product import MatmulProduct, product_of
-from ..gemm.simt import Lanes, Simt
+from ..gemm.simt import Fragment, Simt
 from ..gemm.skeleton import MOST_ADDING, Gemm
 from ..gemm.staging import Prefetched
 from ..launch import GpuRule, registers
@@ -100,8 +100,8 @@ def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gem
         scope,
         tile,
         sums,
-        Lanes(left, down, tile.threads_down, row_run, left.deal is not None),
-        Lanes(right, across, tile.threads_across, column_run),
+        Fragment(left, down, tile.threads_down, row_run, left.deal is not None),
+        Fragment(right, across, tile.threads_across, column_run),
         tile.slice_depth,
         tile.unroll,
     )

@@ -15,7 +15,7 @@ from ...core.plans import Price
 from .. import machine
 from ..gemm.block_order import bands, traffic
 from ..machine import FLOAT_BYTES, GRAPH_LAUNCH, VECTOR, WARP, Processor
-from ..occupancy import WorkGroupTile, fits
+from ..occupancy import BlockTile, fits
 
 # Unrolled multiplications, at most. Chosen: more of them hide more latency, and take longer to compile.
 _WRITTEN_OUT = 1024
@@ -37,7 +37,7 @@ _ENOUGH = 4  # thread blocks per processor from which on a split is not tried. C
 
 
 @dataclass(frozen=True)
-class GpuTile(WorkGroupTile):
+class GpuTile(BlockTile):
     """How a thread block computes its part of a product; `depth` is of all slices together.
 
     Attributes
@@ -225,9 +225,9 @@ class _Times(NamedTuple):
 def _times(
     tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams, memory: float
 ) -> _Times:
-    groups = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
+    blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
     terms = -(-depth // (tile.depth * tile.splits)) * tile.depth
-    mine = -(-groups // params.limits.processors)
+    mine = -(-blocks // params.limits.processors)
     at_once = max(1, min(mine, params.processor.resident(tile.threads, tile.shared_bytes, tile.registers)))
     warps = tile.slice_threads / WARP  # of one slice; every slice has as many, with a part of the terms
     vectors = -(-tile.thread_rows // VECTOR) + -(-tile.thread_columns // VECTOR)

@@ -42,7 +42,7 @@ def factors_of(product: MatmulProduct, rounds_to: str = "") -> Factors | None:
     Parameters
     ----------
     rounds_to : str
-        A name in `instructions.ELEMENTS`, or empty.
+        A name in `ptx.ELEMENTS`, or empty.
     """
     both = (product.contraction.left, product.contraction.right)
     name = next((name for name in SHORT if all(is_exactly(each, name) for each in both)), rounds_to)

@@ -78,10 +78,10 @@ class GpuMatrix(GpuRule):
         held = [not goes_by_itself(each, factors.element) for each in sides]
         shape = Shape(product.batch, product.rows, product.columns, product.depth, *held)
         tile = self.tile or best_matrix_tile(shape, params)
-        if tile is None or (tile.group and not params.groups):
+        if tile is None or (tile.group and not params.warp_groups):
             return declined("no tile of the candidates is within the limits of the target")
         facts = {each.name: int(getattr(shape, each.name)) for each in fields(shape)}
-        facts |= {"bytes": factors.element.bytes, "groups": int(params.groups)}
+        facts |= {"bytes": factors.element.bytes, "groups": int(params.warp_groups)}
         tile = decide("gpu_matrix", tile, lambda other: fits(other, shape, params), **facts)
         priced(lambda: price(tile, shape, params))
         return on_tensor_cores(product, factors, tile)

@@ -19,13 +19,13 @@ from ..machine import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
 _FLOAT = machine.FLOAT_BYTES
 _PROCESSOR = Processor()
-# Parts of the terms of a product. Chosen: candidates, each less than twice the one before.
+# Parts of the terms of a product. Chosen: candidates, each at most twice the one before.
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LEAST_TERMS = 256  # least terms of a part of a split-K product. Chosen: two to four stages of a tile
 # The same, in terms, if an operand passes through registers. Chosen: that makes each stage slow, so fewer are worth a
 # part.
 _LEAST_HELD = 128
-_FEW_GROUPS = 2  # thread blocks per processor. Chosen: a product with more keeps all processors busy unsplit
+_FEW_BLOCKS = 2  # thread blocks per processor. Chosen: a product with more keeps all processors busy unsplit
 _GROUP_RATE = machine.GROUP_RATE
 _WARP_RATE = machine.WARP_RATE
 _OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of a thread block, by sm_XX
@@ -195,7 +195,7 @@ class MatrixParams:
     candidates : tuple of Candidate
     element : Element
         Type of the factors.
-    groups : bool
+    warp_groups : bool
         Whether the target has warp-group instructions (``wgmma``).
     rounds_to : str
         Type to which float32 factors may be rounded; empty if they may not.
@@ -215,7 +215,7 @@ class MatrixParams:
     limits: Limits
     candidates: tuple[Candidate, ...] = _WARPS
     element: ptx.Element = ptx.HALF
-    groups: bool = False
+    warp_groups: bool = False
     rounds_to: str = ""
     shared_bytes: int = 48 * 1024
     processor: Processor = _PROCESSOR
@@ -237,13 +237,13 @@ class MatrixParams:
         shared = _OPT_IN.get(capability, 48) * 1024
         groups = capability == 90 and own
         candidates = (*_GROUPS, *_WARPS) if groups else _WARPS
-        return cls(Limits.of(target), candidates, groups=groups, shared_bytes=shared)
+        return cls(Limits.of(target), candidates, warp_groups=groups, shared_bytes=shared)
 
     def multiplying(self, element: ptx.Element, turned: bool) -> MatrixParams:
         """Return the same for another type; `turned` if the terms of an operand are not innermost in memory."""
-        groups = self.groups and (element.turns or not turned)
+        groups = self.warp_groups and (element.turns or not turned)
         candidates = tuple(each.of(element) for each in self.candidates if groups or not each.tile.group)
-        return replace(self, candidates=candidates, element=element, groups=groups)
+        return replace(self, candidates=candidates, element=element, warp_groups=groups)
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class Shape:
     left_held: bool = False
     right_held: bool = False
 
-    def groups(self, tile: MatrixTile) -> int:
+    def blocks(self, tile: MatrixTile) -> int:
         """Return the number of thread blocks of one split."""
         return self.batch * -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
 
@@ -316,7 +316,7 @@ def price(tile: MatrixTile, shape: Shape, params: MatrixParams) -> Price | None:
     times = _times(replace(found, tile=tile), shape, params)
     terms = {
         "until the first product begins": times.begin,
-        "groups after groups": times.waves,
+        "thread blocks after thread blocks": times.waves,
         "stages one after the other": times.alone,
         "instructions of all stages": times.busy,
         "operands from the last cache": times.cache,
@@ -328,18 +328,18 @@ def price(tile: MatrixTile, shape: Shape, params: MatrixParams) -> Price | None:
 
 def _times(candidate: Candidate, shape: Shape, params: MatrixParams) -> _Times:
     tile, processors = candidate.tile, params.limits.processors
-    groups = shape.groups(tile) * tile.splits
+    blocks = shape.blocks(tile) * tile.splits
     rounds = -(-shape.depth // (tile.depth * tile.splits))
     held = shape.held(tile)
     alone, busy = candidate.alone, candidate.busy
     if held:
         alone += params.held_wait + params.held * held / tile.threads
         busy += params.held_busy * held
-    mine = -(-groups // processors)
+    mine = -(-blocks // processors)
     shared = tile.shared_bytes(params.element)
     at_once = params.processor.resident(tile.threads, shared + 1024, tile.values + ADDRESSES)
     waves = -(-mine // max(1, min(mine, at_once)))
-    loaded = groups * rounds * params.element.bytes * (tile.rows + tile.columns) * tile.depth
+    loaded = blocks * rounds * params.element.bytes * (tile.rows + tile.columns) * tile.depth
     finish = params.result * mine * tile.rows * tile.columns * tile.slices / 1000
     adding = 0.0
     if tile.splits > 1:
@@ -355,7 +355,7 @@ def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
     element = params.element
     within = tile.threads <= 1024 and tile.shared_bytes(element) <= params.shared_bytes
     held = HELD_REGISTERS * shape.held(tile) // max(1, tile.threads)  # 0 threads: fewer rows than a warp's
-    within = within and tile.values + held + ADDRESSES <= params.limits.registers and params.groups >= tile.group
+    within = within and tile.values + held + ADDRESSES <= params.limits.registers and params.warp_groups >= tile.group
     columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
     rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
     if tile.group:
@@ -368,7 +368,7 @@ def divided(candidate: Candidate, shape: Shape, processors: int) -> Iterator[Can
     """Yield a candidate unsplit, and with each split-K factor that may be worth a second kernel."""
     tile, least = candidate.tile, _LEAST_HELD if shape.left_held or shape.right_held else _LEAST_TERMS
     for splits in _SPLITS:
-        worth = shape.depth >= least * splits and shape.groups(tile) <= _FEW_GROUPS * processors
+        worth = shape.depth >= least * splits and shape.blocks(tile) <= _FEW_BLOCKS * processors
         if splits == 1 or worth:
             yield replace(candidate, tile=replace(tile, splits=splits))
 

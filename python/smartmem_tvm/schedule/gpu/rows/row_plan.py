@@ -94,7 +94,7 @@ def _with_room_for_statistics(program: RowProgram, params: GpuParams) -> GpuPara
     each = sum(2 * DataType(str(s.buffer.dtype)).itemsize for s in program.steps if s.is_statistic)
     limits = params.limits
     most = min(limits.work_group, max(1, limits.shared_bytes // each)) if each else limits.work_group
-    return replace(params, limits=replace(limits, work_group=most), row_group=min(params.row_group, most))
+    return replace(params, limits=replace(limits, work_group=most), block_threads=min(params.block_threads, most))
 
 
 def _goes_across(program: RowProgram) -> bool:
@@ -127,9 +127,9 @@ def _follows(program: RowProgram, step: Step, access, var) -> bool:
 
 def _lanes_across(rows: int, length: int, params: GpuParams) -> int:
     lanes = _MOST_LANES
-    while lanes > _FEWEST_LANES and -(-rows // lanes) < params.busy_groups:
+    while lanes > _FEWEST_LANES and -(-rows // lanes) < params.busy_blocks:
         lanes //= 2
-    if -(-rows // lanes) < params.busy_groups // 4 and length > _SECTOR:
+    if -(-rows // lanes) < params.busy_blocks // 4 and length > _SECTOR:
         lanes = 1
     while lanes > params.limits.work_group:
         lanes //= 2
@@ -144,7 +144,7 @@ def _slices_across(rows: int, length: int, lanes: int, params: GpuParams) -> int
 
 def _more_lanes(lanes: int, slices: int, rows: int, params: GpuParams) -> int:
     """Return more rows for a thread block of few threads."""
-    while lanes * slices < params.row_group and -(-rows // (2 * lanes)) >= params.busy_groups:
+    while lanes * slices < params.block_threads and -(-rows // (2 * lanes)) >= params.busy_blocks:
         lanes *= 2
     return lanes
 
@@ -194,8 +194,8 @@ def _slices_along(rows: int, units: int, params: GpuParams) -> int:
 
 
 def _lanes_along(rows: int, slices: int, params: GpuParams) -> int:
-    lanes = max(1, params.row_group // slices)
-    while lanes > 1 and -(-rows // lanes) < params.busy_groups:
+    lanes = max(1, params.block_threads // slices)
+    while lanes > 1 and -(-rows // lanes) < params.busy_blocks:
         lanes //= 2
     return min(lanes, _power(rows))
 
@@ -243,10 +243,10 @@ def _writes_texels(program: RowProgram) -> bool:
 
 
 def _aligned(program: RowProgram, step: Step, access, width: int) -> bool:
-    """Whether each aligned group of columns is one vector of memory, or one element of it."""
-    group, within = fresh("group"), fresh("within")
-    walk = Walk({program.row: program.rows, group: max(1, step.length // width), within: width})
-    at = [substitute(i, {program.column: group * index(width) + within}) for i in access.indices]
+    """Whether each aligned vector of columns is one vector of memory, or one element of it."""
+    number, within = fresh("number"), fresh("within")
+    walk = Walk({program.row: program.rows, number: max(1, step.length // width), within: width})
+    at = [substitute(i, {program.column: number * index(width) + within}) for i in access.indices]
     stride = walk.stride(access.source, at, within)
     if stride != 1:
         return stride == 0 and not is_texture(access.source)

@@ -67,7 +67,7 @@ class SlideNest:
         extents = {v: self.reduction.extents[v] // self.tile.get(v, 1) for v in self.order}
         total = prod(extents.values())
         threads = min(self.threads, total)
-        groups = -(-total // threads)
+        blocks = -(-total // threads)
 
         def thread(g, t):
             flat = g * index(threads) + t
@@ -76,7 +76,7 @@ class SlideNest:
             fits = [] if total % threads == 0 else [self.scope.analyzer.simplify(flat < index(total))]
             return guard(fits, self._thread(first))
 
-        return launch(self.scope, groups, threads, thread)
+        return launch(self.scope, blocks, threads, thread)
 
     def _thread(self, first: dict) -> tirx.Stmt:
         r = self.reduction

@@ -15,7 +15,7 @@ from ...core.expressions import Walk
 from ...core.nest import Scope
 from ..gemm.gathered_operand import GatheredOperand
 from ..gemm.product import MatmulProduct
-from ..gemm.simt import Lanes
+from ..gemm.simt import Fragment
 from ..gemm.simt_slices import SimtSlices
 from ..gemm.skeleton import Gemm
 from ..gemm.staging import Gathered
@@ -46,7 +46,7 @@ def gathered_product(contraction: Contraction, tile: ProductTile, texels: bool =
     )
     results, together = tile.thread_rows * tile.thread_columns, gcd(TEXEL, tile.thread_columns)
     down, across = (
-        Lanes(operand, registers(count, factor, name), threads, gcd(count, max(tile.vector, run)))
+        Fragment(operand, registers(count, factor, name), threads, gcd(count, max(tile.vector, run)))
         for operand, count, name, threads in (
             (left, tile.thread_rows, "left", tile.threads_down),
             (right, tile.thread_columns, "right", tile.threads_across),

@@ -15,12 +15,12 @@ from ...core.plans import Price
 from ...core.reduction import Reduction
 from .. import machine
 from ..machine import ADDRESSES, VECTOR, WARP, Processor
-from ..occupancy import WorkGroupTile, fits
+from ..occupancy import BlockTile, fits
 from .lines import Lines
 
 
 @dataclass(frozen=True)
-class ProductTile(WorkGroupTile):
+class ProductTile(BlockTile):
     """A tile of a windowed product that a thread block computes.
 
     Rows are output channels (the weights), columns are pixels; `depth` is of one slice.
@@ -210,15 +210,15 @@ def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth:
 def _work_and_waits(
     tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams
 ) -> tuple[float, float]:
-    groups = -(-batch * -(-rows // tile.rows) * -(-columns // tile.columns) // params.limits.processors)
+    blocks = -(-batch * -(-rows // tile.rows) * -(-columns // tile.columns) // params.limits.processors)
     warps = tile.threads / WARP
-    held = min(groups, max(1, params.processor.resident(tile.threads)))
+    held = min(blocks, max(1, params.processor.resident(tile.threads)))
     steps = -(-depth // (tile.depth * tile.slices))
     results = tile.thread_rows * tile.thread_columns
     each = results + (tile.thread_rows + tile.thread_columns) / 2
     each += _PER_GATHERED * (tile.rows + tile.columns) / tile.slice_threads
-    work = groups * warps * (steps * tile.depth * each + 4 * results * (tile.slices > 1))
-    waits = _WAIT * (steps + (tile.slices > 1)) * groups / held
+    work = blocks * warps * (steps * tile.depth * each + 4 * results * (tile.slices > 1))
+    waits = _WAIT * (steps + (tile.slices > 1)) * blocks / held
     return work / min(_ISSUED, _ALONE * warps * held), waits
 
 
