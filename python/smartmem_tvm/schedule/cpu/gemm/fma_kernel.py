@@ -39,6 +39,7 @@ class FmaKernel:
     dtype : str
         Number type of the sums.
     left, right : Source
+        If the outer loop is over the rows, the right one has to be the same for all strips.
     times : callable
         ``(left, right) -> product``.
     dots : callable or None
