@@ -19,7 +19,7 @@ NAV = {
     "Memory and speed": "tuning explain roofline throughput memory_plan memory_budget memory_accesses compile_time",
     "Results and checks": "figures ../benchmarks/README audit wild accuracy report checking testing tvm-issues",
     "Development": "../CONTRIBUTING micro_kernels house ../CHANGELOG "
-    " ../native/README ../models/README ../tuning_logs/README",
+    "../native/README ../models/README ../tuning_logs/README",
 }
 """Section -> its pages, those that there are; a page of docs/ that is in none gets into `REST`."""
 REST = "More"

@@ -426,7 +426,7 @@ def test_channels_that_lie_in_a_page_each_are_dear_to_walk_across(lanes):
     params = CpuParams(lanes=lanes)
     near, far = (with_rows(pixels, pointwise(64, 64, 1, pixels), params) for pixels in (900, 3600))
     assert not near.left_packed and not far.left_packed
-    assert 0 < near._stepping() / near.rows < far._stepping() / far.rows
+    assert 0 < near.costs.stepping() / near.rows < far.costs.stepping() / far.rows
 
 
 def _packs_in_vectors(scheduled) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule for matmuls and convolutions of bfloat16 numbers on a CPU with AMX: `gemm.amx_contraction` has the loops."""
+"""The rule for matmuls and convolutions of bfloat16 numbers on a CPU with AMX: `gemm.amx_nest` has the loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tvm import tirx
 from ...ir.kernel import Kernel
 from ..core.decisions import declined, noted, priced
 from .bfloat16_plan import Bfloat16Plan
-from .gemm.amx_contraction import AmxNest
+from .gemm.amx_nest import AmxNest
 from .gemm.micro_kernels import AMX, BFLOAT16, micro_kernel
 from .params import CpuParams
 from .rule import CpuRule

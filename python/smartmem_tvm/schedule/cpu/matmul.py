@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule for contractions on CPUs: matmul, batched matmul, convolution. `gemm.contraction` has the loop nest."""
+"""The rule for contractions on CPUs: matmul, batched matmul, convolution. `gemm.contraction_nest` has the loop nest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...ir.kernel import Kernel
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, declined, given_value, priced
 from ..core.reduction import reduction_of
-from .gemm.contraction import MatmulNest
+from .gemm.contraction_nest import MatmulNest
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import CpuParams
 from .rule import CpuRule

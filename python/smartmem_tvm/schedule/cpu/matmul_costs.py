@@ -53,7 +53,7 @@ class MatmulCosts:
         plan = self.plan
         step = total_cycles(plan.tile, plan.rows, plan.columns, self.params, plan.depth, plan.steps)
         multiplying = plan.depth * step
-        done = plan.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
+        done = plan.batch * (multiplying + self.stepping()) + self._copying() + self._waiting()
         return done * max(1.0, plan.tasks.idle / SURE)
 
     @property
@@ -63,7 +63,7 @@ class MatmulCosts:
         step = total_cycles(plan.tile, plan.rows, plan.columns, self.params, plan.depth, plan.steps)
         terms = {
             "multiply-adds": plan.batch * plan.depth * step,
-            "left operand across cache lines": plan.batch * self._stepping(),
+            "left operand across cache lines": plan.batch * self.stepping(),
             "copies and stores": self._copying(),
             "weights from memory": self._waiting(),
         }
@@ -79,7 +79,7 @@ class MatmulCosts:
         each = _UNASKED if self.params.lanes > _NARROW else _UNASKED_NARROW
         return plan.batch * plan.rows * plan.depth * each
 
-    def _stepping(self) -> float:
+    def stepping(self) -> float:
         """Return the cycles that tiles wait for a left operand whose steps along the depth are in different lines."""
         plan = self.plan
         step = plan.left_step

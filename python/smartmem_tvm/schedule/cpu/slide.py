@@ -34,9 +34,9 @@ from . import machine
 from .gemm.axis import Axis
 from .gemm.depth import NestedDepth
 from .gemm.epilogue import Stored
-from .gemm.fma import FmaKernel
+from .gemm.fma_kernel import FmaKernel
 from .gemm.gemm import Gemm
-from .gemm.operands import Operand
+from .gemm.operands import Reader
 from .params import CpuParams
 from .rule import CpuRule
 from .sliding_convolution import Convolution, convolution_of
@@ -248,8 +248,8 @@ class _Emitter:
             start += wide
         micro = FmaKernel(
             *(self.scope, self.params.lanes, sums.ty.dtype),
-            Operand(lambda rows, step: lambda i: self._weight({**place, **step.point}, rows.first + i)),
-            Operand(lambda strip, step: lambda j: read(place, step.point, strip.first + j)),
+            Reader(lambda rows, step: lambda i: self._weight({**place, **step.point}, rows.first + i)),
+            Reader(lambda strip, step: lambda j: read(place, step.point, strip.first + j)),
             NestedDepth(self.scope, (*self.channels, *self.image.window), self.extents, self._kind),
             Stored(lambda value, row, at: store(sums, value, row, at), self.reduction.init),
         )

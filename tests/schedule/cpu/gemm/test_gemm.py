@@ -7,13 +7,13 @@ import tvm
 from tvm import s_tir, tirx
 
 from smartmem_tvm.schedule.core.nest import Scope, allocate, block, index, scratch, store
-from smartmem_tvm.schedule.cpu.gemm.axis import Axis, Piece, Span
+from smartmem_tvm.schedule.cpu.gemm.axis import Axis, Span, Strip
 from smartmem_tvm.schedule.cpu.gemm.chunks import Chunks
 from smartmem_tvm.schedule.cpu.gemm.depth import FusedDepth
 from smartmem_tvm.schedule.cpu.gemm.epilogue import Stored
-from smartmem_tvm.schedule.cpu.gemm.fma import FmaKernel
+from smartmem_tvm.schedule.cpu.gemm.fma_kernel import FmaKernel
 from smartmem_tvm.schedule.cpu.gemm.gemm import Gemm, Part, in_parts
-from smartmem_tvm.schedule.cpu.gemm.operands import Operand, in_place
+from smartmem_tvm.schedule.cpu.gemm.operands import Reader, in_place
 
 LANES, FLOAT = 4, "float32"
 ZERO = tirx.const(0, FLOAT)
@@ -37,7 +37,7 @@ def counted(seen, at):
 
 
 def pieces_of(draw, total: int, sizes: list[int]) -> list[tuple[int, int, int]]:
-    """Return (first, count, size) of pieces that cover an axis."""
+    """Return (first, count, size) of strips that cover an axis."""
     spans, first = [], 0
     while first < total:
         size = int(min(draw.choice(sizes), total - first))
@@ -56,7 +56,7 @@ def drawn_product(seed: int, rows_outside: bool):
     length = -(-depth // int(draw.integers(1, 4)))
     parts = -(-depth // length)
 
-    def over_parts(held: Piece, over):
+    def over_parts(held: Strip, over):
         """Sums are kept in whole vectors for the tiles of a held panel: rows of the result, columns of the panel."""
         kept = scratch([rows, held.size], FLOAT, "kept")
         lengths = parts, length, depth
@@ -65,7 +65,7 @@ def drawn_product(seed: int, rows_outside: bool):
     micro = FmaKernel(
         *(scope, LANES, FLOAT),
         in_place(lambda row, k: a[row, k]),
-        Operand(lambda piece, step: lambda j: b[step.number, piece.first + j]),
+        Reader(lambda strip, step: lambda j: b[step.number, strip.first + j]),
         FusedDepth(scope, depth, int(draw.integers(1, 5))),
         Stored(lambda value, row, column: store(c, value, row, column), ZERO),
         parts=over_parts if parts > 1 and not rows_outside else None,
@@ -93,8 +93,8 @@ def test_the_chunks_of_an_axis_cover_it_once(total, size, parts, as_product):
     def chunk(number):
         axis = Axis(ends, size, chunks, number, only_ends=total < size, as_product=as_product)
 
-        def count(piece: Piece):
-            return scope.loop(piece.size, lambda i: counted(seen, piece.first + i))
+        def count(strip: Strip):
+            return scope.loop(strip.size, lambda i: counted(seen, strip.first + i))
 
         return axis.each(scope, count)
 
@@ -106,8 +106,8 @@ def test_the_chunks_of_an_axis_cover_it_once(total, size, parts, as_product):
 def test_pieces_are_numbered_within_their_chunk():
     numbers = []
 
-    def note(piece: Piece):
-        numbers.append((int(piece.first), piece.size, piece.kept, int(piece.number)))
+    def note(strip: Strip):
+        numbers.append((int(strip.first), strip.size, strip.kept, int(strip.number)))
         return block()
 
     Axis([Span(0, 1, 8), Span(8, 1, 8), Span(16, 1, 4, kept=3)]).each(Scope(), note)

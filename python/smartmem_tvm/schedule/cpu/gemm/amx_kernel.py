@@ -21,7 +21,7 @@ from ...core.nest import Scope, block, index, scratch, store
 from . import amx
 from .amx import DEPTH, SIDE
 from .amx_block import SPAN, Operands, Sums, multiply_block, tiles_of_line, tiles_of_lines, tiles_of_step
-from .axis import Piece
+from .axis import Strip
 from .epilogue import Epilogue
 from .gemm import Part, Tile
 
@@ -56,7 +56,7 @@ class AmxKernel:
     apart: int = SIDE
     parts: Callable[[Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
 
-    def line(self, _: Piece, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def line(self, _: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the blocks of a line, in each part of the depth in turn.
 
         The part of the operand that stays the same remains in the first-level cache; sums are kept between parts.
@@ -67,7 +67,7 @@ class AmxKernel:
 
         return over(Part(index(0), self.steps)) if self.parts is None else self.parts(over)
 
-    def tile(self, rows: Piece, columns: Piece, part: Part) -> tirx.Stmt:
+    def tile(self, rows: Strip, columns: Strip, part: Part) -> tirx.Stmt:
         """Return blocks of results beside each other, and their epilogue if the part ends the depth."""
         span, width = 2 * self.apart, columns.size
         rest = width % span
@@ -80,7 +80,7 @@ class AmxKernel:
         )
         return products if part.after else block(products, self.epilogue.block(self.done, rows, columns))
 
-    def _block(self, rows: Piece, columns: Piece, beside, across: int, part: Part) -> tirx.Stmt:
+    def _block(self, rows: Strip, columns: Strip, beside, across: int, part: Part) -> tirx.Stmt:
         """Return ``done = so far + left * right`` for a block that begins `beside` columns after the first one."""
         column = columns.first + beside
 

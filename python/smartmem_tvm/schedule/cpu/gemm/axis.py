@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows, or the columns, of a task's results, cut into pieces for the micro-kernel."""
+"""The rows, or the columns, of a task's results, cut into strips for the micro-kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .chunks import Chunks, in_last_chunk, of_chunk
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class Strip:
     """Adjacent rows, or columns, of one tile of the micro-kernel.
 
     Attributes
@@ -36,12 +36,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Span:
-    """`count` pieces of `size` rows, or columns, from number `first` on.
+    """`count` strips of `size` rows, or columns, from number `first` on.
 
     Attributes
     ----------
     kept : int
-        Rows, or columns, of a piece that are results; 0 for all.
+        Rows, or columns, of a strip that are results; 0 for all.
     """
 
     first: int
@@ -52,22 +52,22 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """The pieces of one axis in one task.
+    """The strips of one axis in one task.
 
     Attributes
     ----------
     ends : sequence of Span
-        All pieces; if the axis is divided among tasks, those that only the last chunk has.
+        All strips; if the axis is divided among tasks, those that only the last chunk has.
     size : int
-        Rows, or columns, of the pieces that every chunk has.
+        Rows, or columns, of the strips that every chunk has.
     chunks : Chunks or None
-        These pieces in each chunk; None if all pieces are in `ends`.
+        These strips in each chunk; None if all strips are in `ends`.
     chunk : PrimExpr
         Number of this task's chunk.
     only_ends : bool
-        Whether no chunk has such a piece.
+        Whether no chunk has such a strip.
     as_product : bool
-        Whether the first row of a piece is a product with `size`, whose division by a side of a tile is none in the
+        Whether the first row of a strip is a product with `size`, whose division by a side of a tile is none in the
         code; else a sum, of which the rows' offsets in an image are simplified further.
     """
 
@@ -80,31 +80,31 @@ class Axis:
 
     @classmethod
     def whole(cls, *spans: tuple[int, int, int]) -> Axis:
-        """Return an axis that one task has whole, from (first, count, size) of its pieces."""
+        """Return an axis that one task has whole, from (first, count, size) of its strips."""
         return cls([Span(*each) for each in spans])
 
-    def each(self, scope: Scope, body: Callable[[Piece], tirx.Stmt], name: str = "tile") -> tirx.Stmt:
-        """Return ``body(piece)`` for each piece in turn."""
+    def each(self, scope: Scope, body: Callable[[Strip], tirx.Stmt], name: str = "tile") -> tirx.Stmt:
+        """Return ``body(strip)`` for each strip in turn."""
         main, done, ends = None, 0, []
         if self.chunks is not None and not self.only_ends:
             done = self.chunks.last
 
             def whole(t) -> tirx.Stmt:
-                return body(Piece(self._first_of(t), self.size, t, self.size))
+                return body(Strip(self._first_of(t), self.size, t, self.size))
 
             main = scope.loop(of_chunk(self.chunk, self.chunks), whole, name, most=self.chunks.longest)
         for span in self.ends:
 
-            def piece(t, span: Span = span, done: int = done) -> tirx.Stmt:
+            def strip(t, span: Span = span, done: int = done) -> tirx.Stmt:
                 at = index(span.first) + t * index(span.size)
-                return body(Piece(at, span.size, index(done) + t, span.kept or span.size))
+                return body(Strip(at, span.size, index(done) + t, span.kept or span.size))
 
-            ends.append(scope.loop(span.count, piece, name))
+            ends.append(scope.loop(span.count, strip, name))
             done += span.count
         return block(main, *(ends if self.chunks is None else in_last_chunk(self.chunk, self.chunks, ends)))
 
     def _first_of(self, number):
-        """Return the first row, or column, of a piece that every chunk has."""
+        """Return the first row, or column, of a strip that every chunk has."""
         length = self.chunks.length
         if self.as_product:
             return (self.chunk * index(length) + number) * index(self.size)

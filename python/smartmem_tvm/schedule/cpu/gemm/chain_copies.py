@@ -13,7 +13,7 @@ from ....ir.walk import collect, contains, loads
 from ...core.expressions import has_select, uses
 from ...core.nest import block, index
 from ..row_stages import RowStages
-from .axis import Piece
+from .axis import Strip
 
 
 class ChainCopies:
@@ -44,19 +44,19 @@ class ChainCopies:
         main = self.scope.loop(count, vector, "v") if count else None
         return block(main, self.scope.loop(rest, lambda j: one(index(depth - rest) + j), "k") if rest else None)
 
-    def columns(self, right, piece: Piece, put: Callable, before: Callable | None = None) -> tirx.Stmt:
-        """Return ``put(element, step, column)`` for each column of a piece of the right operand.
+    def columns(self, right, strip: Strip, put: Callable, before: Callable | None = None) -> tirx.Stmt:
+        """Return ``put(element, step, column)`` for each column of a strip of the right operand.
 
         Parameters
         ----------
         before : callable, optional
             Step -> the statement in front of a step's vectors.
         """
-        product, width = self.stages.chain.products[self.stage], piece.kept
+        product, width = self.stages.chain.products[self.stage], strip.kept
         whole = 0 if _is_searched(right, product.columns) else width // self.lanes * self.lanes
 
         def at(j) -> Callable:
-            place = self.stages.point(self.stage, None, piece.first + j)
+            place = self.stages.point(self.stage, None, strip.first + j)
             return lambda flat, depth: self.scope.simplify(put(substitute(right, {**place, **depth}), flat, j))
 
         def one(flat, depth: dict) -> tirx.Stmt:

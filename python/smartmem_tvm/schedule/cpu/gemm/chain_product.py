@@ -27,13 +27,13 @@ from . import amx
 from .amx import SIDE
 from .amx_block import SPAN
 from .amx_kernel import AmxKernel, LeftTiles, RightTiles
-from .axis import Axis, Piece, Span
+from .axis import Axis, Span, Strip
 from .chain_copies import ChainCopies
 from .depth import FusedDepth
-from .fma import FmaKernel
-from .gemm import Gemm
+from .fma_kernel import FmaKernel
+from .gemm import Gemm, MicroKernel
 from .micro_kernels import AMX, BFLOAT16, FLOAT, micro_kernel
-from .operands import Operand, in_place
+from .operands import Reader, in_place
 
 
 def on_amx(product: Product, params: CpuParams) -> bool:
@@ -54,10 +54,10 @@ class ChainEpilogue:
         self.stages, self.stage, self.finish = stages, stage, finish
         self.start = stage.init.value
 
-    def asked(self, _rows: Piece, _columns: Piece) -> None:
+    def asked(self, _rows: Strip, _columns: Strip) -> None:
         """Return None: no prefetch."""
 
-    def stays_in_registers(self, columns: Piece) -> bool:
+    def stays_in_registers(self, columns: Strip) -> bool:
         """Whether results are stored from the registers: unless some are surplus, and have no place in a block."""
         return columns.kept == columns.size or (self.finish is None and self.stages.is_kept(self.stage))
 
@@ -65,7 +65,7 @@ class ChainEpilogue:
         """Return the store of one result."""
         return self.stages.store_product(self.stage, self.finish, value, row, column)
 
-    def block(self, sums, rows: Piece, columns: Piece) -> tirx.Stmt:
+    def block(self, sums, rows: Strip, columns: Strip) -> tirx.Stmt:
         """Return the stores of a tile: in vectors, or one by one where some results are surplus."""
         scope = self.stages.scope
 
@@ -87,9 +87,13 @@ class ChainProduct:
     ----------
     left, right : expression
         The operands, as they are copied.
+    rows, panels : Axis
+        The rows of a block and the columns, in strips for the micro-kernel.
     """
 
     packed: tirx.Buffer
+    rows: Axis
+    panels: Axis
 
     def __init__(self, stages: RowStages, stage: Stage, params: CpuParams):
         self.stages, self.stage, self.params, self.scope = stages, stage, params, stages.scope
@@ -105,6 +109,11 @@ class ChainProduct:
 
     def multiply(self, finish: Stage | None) -> tirx.Stmt:
         """Return the product of the current block, with the element-wise stage `finish` as its epilogue, if given."""
+        micro, buffers, before = self.prepared(ChainEpilogue(self.stages, self.stage, finish))
+        return allocate(buffers, block(*before, Gemm(self.scope, micro, self.rows, self.panels).nest()))
+
+    def prepared(self, epilogue: ChainEpilogue) -> tuple[MicroKernel, list, list[tirx.Stmt | None]]:
+        """Return the micro-kernel, the scratch memory of a block, and the statements that copy the block's rows."""
         raise NotImplementedError
 
 
@@ -138,7 +147,7 @@ class FmaProduct(ChainProduct):
         """Return the copy of the current batch's matrix into panels."""
         return self.panels.each(self.scope, self._pack_panel, "panel")
 
-    def _pack_panel(self, panel: Piece) -> tirx.Stmt:
+    def _pack_panel(self, panel: Strip) -> tirx.Stmt:
         lanes, dtype = self.params.lanes, self.right.ty.dtype
 
         def put(value, step, j) -> tirx.Stmt:
@@ -150,24 +159,31 @@ class FmaProduct(ChainProduct):
 
         return self.copies.columns(self.right, panel, put, zeros if panel.kept < panel.size else None)
 
-    def _place(self, panel: Piece, step):
+    def _place(self, panel: Strip, step):
         """Return the position of a panel's first element at a step."""
         return self.scope.analyzer.simplify(panel.first * index(self.depth) + step * index(panel.size))
 
-    def multiply(self, finish: Stage | None) -> tirx.Stmt:
-        """Return the product of the current block; its rows are read in place if they are contiguous."""
+    @property
+    def rows(self) -> Axis:
+        """The register tiles of a block of rows."""
+        return Axis.whole(*row_tiles(self.stages.rows, self.tile.height))
+
+    def prepared(self, epilogue: ChainEpilogue) -> tuple[MicroKernel, list, list[tirx.Stmt | None]]:
+        """Return multiply-adds; the rows are read in place if they are contiguous."""
         left, stage = self.left, self.stage
         if isinstance(left, ir.TensorLoad) and (self.stages.is_local(left) or self._lies_along(left)):
-            return self._panels(
-                lambda row, k: self.stages.value(left, row, self.stages.point(stage, row, None, k)), finish
-            )
+
+            def read(row, k):
+                return self.stages.value(left, row, self.stages.point(stage, row, None, k))
+
+            return self._micro(read, epilogue), [], []
         rows = scratch([self.stages.rows, self.depth], left.ty.dtype, "left")
 
         def copy(row) -> tirx.Stmt:
             return self.copies.row(left, row, lambda value, k: store(rows, value, row, k))
 
-        nest = self._panels(lambda row, k: rows[row, k], finish)
-        return allocate([rows], block(self.scope.loop(self.stages.rows, copy, "row"), nest))
+        micro = self._micro(lambda row, k: rows[row, k], epilogue)
+        return micro, [rows], [self.scope.loop(self.stages.rows, copy, "row")]
 
     def _lies_along(self, left: ir.TensorLoad) -> bool:
         """Whether a tensor's rows are contiguous along the depth, as they would be in a copy; mostly weights."""
@@ -175,18 +191,16 @@ class FmaProduct(ChainProduct):
             return False
         return Walk(self.stage.extents).load_stride(left, self.stage.reduction[-1]) == 1
 
-    def _panels(self, read: Callable, finish: Stage | None) -> tirx.Stmt:
-        def at(panel: Piece, step) -> Callable:
+    def _micro(self, read: Callable, epilogue: ChainEpilogue) -> FmaKernel:
+        def at(panel: Strip, step) -> Callable:
             spot = self._place(panel, step.number)
             return lambda j: self.packed[spot + j]
 
-        micro = FmaKernel(
-            *(self.scope, self.params.lanes, self.stage.body.buffer.ty.dtype, in_place(read), Operand(at)),
+        return FmaKernel(
+            *(self.scope, self.params.lanes, self.stage.body.buffer.ty.dtype, in_place(read), Reader(at)),
             FusedDepth(self.scope, self.depth, unroll=1),
-            ChainEpilogue(self.stages, self.stage, finish),
+            epilogue,
         )
-        rows = Axis.whole(*row_tiles(self.stages.rows, self.tile.height))
-        return Gemm(self.scope, micro, rows, self.panels).nest()
 
 
 class AmxProduct(ChainProduct):
@@ -198,24 +212,21 @@ class AmxProduct(ChainProduct):
         self.tiles = RightTiles(self.scope, self.columns, self.depth, self.right.ty.dtype, params.lanes)
         self.packed = self.tiles.tiles
 
-    def _spans(self, total: int) -> Axis:
-        count, rest = divmod(total, SPAN)
-        spans = [(0, count, SPAN)] if count else []
-        return Axis.whole(*spans, *([(total - rest, 1, rest)] if rest else []))
+        self.rows, self.panels = _spans(stages.rows), _spans(self.columns)
 
     def pack(self) -> tirx.Stmt:
         """Return the copy of the current batch's matrix into tiles of bfloat16."""
         tiles, lines = self.tiles, self.tiles.lines
 
-        def panel(piece: Piece) -> tirx.Stmt:
-            copy = self.copies.columns(self.right, piece, lambda value, k, j: store(lines, value, k, j))
-            return tiles.columns(copy, tirx.floordiv(piece.first, index(SIDE)), piece.size)
+        def panel(strip: Strip) -> tirx.Stmt:
+            copy = self.copies.columns(self.right, strip, lambda value, k, j: store(lines, value, k, j))
+            return tiles.columns(copy, tirx.floordiv(strip.first, index(SIDE)), strip.size)
 
-        copies = self._spans(self.columns).each(self.scope, panel, "span")
+        copies = self.panels.each(self.scope, panel, "span")
         return allocate([lines], block(*tiles.start(), copies))
 
-    def multiply(self, finish: Stage | None) -> tirx.Stmt:
-        """Return the product of the current block, whose rows are copied into tiles first."""
+    def prepared(self, epilogue: ChainEpilogue) -> tuple[MicroKernel, list, list[tirx.Stmt | None]]:
+        """Return the micro-kernel of AMX; the rows are copied into tiles."""
         rows, scope = self.stages.rows, self.scope
         left, done = LeftTiles(scope, rows, self.depth, self.left.ty.dtype), scratch([SPAN, SPAN], FLOAT, "done")
 
@@ -226,8 +237,13 @@ class AmxProduct(ChainProduct):
             side = index(SIDE)
             return lambda first, number, step: amx.address(buffer, tirx.floordiv(first, side) + number, step, 0, 0)
 
-        epilogue = ChainEpilogue(self.stages, self.stage, finish)
         micro = AmxKernel(scope, self.tiles.steps, at(left.tiles), at(self.packed), done, epilogue)
-        gemm = Gemm(scope, micro, self._spans(rows), self._spans(self.columns))
-        start = amx.whole(left.tiles), amx.whole(done), left.padding()
-        return allocate([left.line, left.tiles, done], block(*start, scope.loop(rows, copy, "row"), gemm.nest()))
+        before = [amx.whole(left.tiles), amx.whole(done), left.padding(), scope.loop(rows, copy, "row")]
+        return micro, [left.line, left.tiles, done], before
+
+
+def _spans(total: int) -> Axis:
+    """Return the rows or columns of whole blocks, and those of the short one at the end."""
+    count, rest = divmod(total, SPAN)
+    spans = [(0, count, SPAN)] if count else []
+    return Axis.whole(*spans, *([(total - rest, 1, rest)] if rest else []))

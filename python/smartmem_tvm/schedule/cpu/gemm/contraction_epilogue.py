@@ -11,7 +11,7 @@ from ...core.expressions import size
 from ...core.nest import SERIAL, VECTOR, Scope, index
 from ..matmul_plan import MatmulPlan
 from ..prefetch import ask_for_results
-from .axis import Piece
+from .axis import Strip
 
 # Nodes of an epilogue, up to which it is computed on the registers. Chosen: bias, scale and clamp are fewer; a longer
 # one would be written out for each vector of the tile.
@@ -26,12 +26,12 @@ class ContractionEpilogue:
         self.reduction = plan.contraction.reduction
         self.start = self.reduction.init
 
-    def stays_in_registers(self, _: Piece) -> bool:
+    def stays_in_registers(self, _: Strip) -> bool:
         """Whether results are stored from the registers: a small epilogue, along the columns."""
         finish = self.reduction.finish
         return size(finish) <= _SMALL_FINISH and not branches(finish) and not self.plan.stores_down
 
-    def asked(self, rows: Piece, columns: Piece) -> tirx.Stmt | None:
+    def asked(self, rows: Strip, columns: Strip) -> tirx.Stmt | None:
         """Return the prefetch of the cache lines that a tile stores, if it stores contiguous runs."""
         plan, reduction = self.plan, self.reduction
         if plan.output_run(False, plan.params.lanes) == 1 or branches(reduction.finish):
@@ -48,7 +48,7 @@ class ContractionEpilogue:
         """Return the store of one result."""
         return self.reduction.store(value, self.plan.point(self.batch, row, column))
 
-    def block(self, sums, rows: Piece, columns: Piece) -> tirx.Stmt:
+    def block(self, sums, rows: Strip, columns: Strip) -> tirx.Stmt:
         """Return the stores of a tile in the direction in which the result is contiguous."""
         height, width = rows.size, columns.size
 

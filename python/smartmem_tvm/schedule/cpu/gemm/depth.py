@@ -12,13 +12,13 @@ from tvm import tirx
 from ...core.nest import SERIAL, Scope, index
 from ..prefetch import Ask, in_pieces
 from .gemm import Part
-from .operands import Step
+from .operands import DepthStep
 
 
 class Depth(Protocol):
     """The loops along the depth of a tile."""
 
-    def steps(self, add: Callable[[Step], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
+    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
         """Return ``add(step)`` for each step of a part, or of all; `ask` makes prefetches in front of some."""
 
 
@@ -30,10 +30,10 @@ class FusedDepth:
     depth: int
     unroll: int
 
-    def steps(self, add: Callable[[Step], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
+    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
         """Return the loop."""
         first, length = (index(0), self.depth) if part is None else (part.first, part.length)
-        return in_pieces(self.scope, length, self.unroll, lambda k: add(Step(self.scope.simplify(first + k))), ask)
+        return in_pieces(self.scope, length, self.unroll, lambda k: add(DepthStep(self.scope.simplify(first + k))), ask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,9 @@ class NestedDepth:
     extents: Mapping
     kind: Callable = lambda var: SERIAL
 
-    def steps(self, add: Callable[[Step], tirx.Stmt], _part: Part | None, _ask: Ask | None) -> tirx.Stmt:
+    def steps(self, add: Callable[[DepthStep], tirx.Stmt], _part: Part | None, _ask: Ask | None) -> tirx.Stmt:
         """Return the loops."""
-        return self.scope.nest(self.vars_, self.extents, lambda point: add(Step(None, point)), "k", self.kind)
+        return self.scope.nest(self.vars_, self.extents, lambda point: add(DepthStep(None, point)), "k", self.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class WalkedDepth:
     depth: int
     unroll: int
 
-    def steps(self, add: Callable[[Step], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
+    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
         """Return the loops; a part of the depth is some iterations of the outermost one."""
         first, count = (index(0), self.depth) if part is None else (part.first, part.length)
         inner = self.depth // self.extents[self.vars_[0]]
@@ -91,7 +91,7 @@ class WalkedDepth:
 
             def step(v) -> tirx.Stmt:
                 done, at = place(v)
-                return add(Step(self.scope.simplify(first + done), at))
+                return add(DepthStep(self.scope.simplify(first + done), at))
 
             return in_pieces(self.scope, total, self.unroll, step, ask, before * index(total // self.unroll))
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tvm import tirx
 
-from .axis import Piece
+from .axis import Strip
 
 
 class Epilogue(Protocol):
@@ -20,16 +20,16 @@ class Epilogue(Protocol):
 
     start: tirx.PrimExpr
 
-    def asked(self, rows: Piece, columns: Piece) -> tirx.Stmt | None:
+    def asked(self, rows: Strip, columns: Strip) -> tirx.Stmt | None:
         """Return prefetches of the places that results go to, or None."""
 
-    def stays_in_registers(self, columns: Piece) -> bool:
+    def stays_in_registers(self, columns: Strip) -> bool:
         """Whether results are stored from the registers; else from a copy of the sums in scratch memory."""
 
     def element(self, value, row, column) -> tirx.Stmt:
         """Return the store of one result, given its sum."""
 
-    def block(self, sums, rows: Piece, columns: Piece) -> tirx.Stmt:
+    def block(self, sums, rows: Strip, columns: Strip) -> tirx.Stmt:
         """Return the stores of all results of a tile, given scratch memory with its sums."""
 
 
@@ -40,10 +40,10 @@ class Stored:
     put: Callable[..., tirx.Stmt]
     start: tirx.PrimExpr
 
-    def asked(self, _rows: Piece, _columns: Piece) -> None:
+    def asked(self, _rows: Strip, _columns: Strip) -> None:
         """Return None: no prefetch."""
 
-    def stays_in_registers(self, _columns: Piece) -> bool:
+    def stays_in_registers(self, _columns: Strip) -> bool:
         """Whether sums are stored from the registers: yes."""
         return True
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loops of a product around a micro-kernel: the skeleton of all products on CPUs.
 
-    for each piece of the columns:                   of the rows, if `rows_outside`
+    for each strip of the columns:                   of the rows, if `rows_outside`
       the micro-kernel's `line`: a copy of the panel if it needs one, and for each part of the depth
-        for each piece of the rows:
+        for each strip of the rows:
           the micro-kernel's `tile`: sums of the products, then the epilogue
 
 The operand of the outer loop stays in the caches near the core while the inner loop goes over the other one.
@@ -18,9 +18,9 @@ from typing import Protocol
 from tvm import tirx
 
 from ...core.nest import Scope, index
-from .axis import Axis, Piece
+from .axis import Axis, Strip
 
-Tile = Callable[[Piece, Piece], tirx.Stmt]
+Tile = Callable[[Strip, Strip], tirx.Stmt]
 """Rows and columns -> the statements of one tile of results."""
 
 
@@ -49,8 +49,8 @@ class Part:
 class MicroKernel(Protocol):
     """Tiles of results by one instruction set, with the operands and the epilogue of one product."""
 
-    def line(self, held: Piece, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
-        """Return the tiles of one piece of the outer axis; ``each(tile)`` goes over the pieces of the inner one."""
+    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+        """Return the tiles of one strip of the outer axis; ``each(tile)`` goes over the strips of the inner one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class Gemm:
         """Return the loop nest."""
         outer, inner = (self.rows, self.columns) if self.rows_outside else (self.columns, self.rows)
 
-        def line(held: Piece) -> tirx.Stmt:
+        def line(held: Strip) -> tirx.Stmt:
             def each(tile: Tile) -> tirx.Stmt:
                 if self.rows_outside:
                     return inner.each(self.scope, lambda columns: tile(held, columns))

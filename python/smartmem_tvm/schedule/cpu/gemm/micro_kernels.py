@@ -64,10 +64,10 @@ AMX = Row(
 )
 DOT_OF_PAIRS = Row(
     *("dot of pairs", (PAIRS,), lambda cpu: cpu.pairs, 2, None, _ANYWHERE, _PANELS),
-    module="fma",
+    module="fma_kernel",
     dots=Accumulators.add_pairs,
 )
-FMA = Row("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma")
+FMA = Row("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma_kernel")
 
 MICRO_KERNELS = (AMX, DOT_OF_PAIRS, FMA)
 """In the order in which a product looks for its own; the last one multiplies everything on every processor."""

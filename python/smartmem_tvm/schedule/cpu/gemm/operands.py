@@ -22,11 +22,11 @@ from typing import Protocol
 from tvm import tirx
 
 from ...core.nest import allocate, block
-from .axis import Piece
+from .axis import Strip
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class DepthStep:
     """A step along the depth: its number, or the values of the iterators that make it up, or both."""
 
     number: tirx.PrimExpr | None
@@ -34,20 +34,20 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Operand:
+class Reader:
     """An operand for one tile, or for all tiles of a panel.
 
     Attributes
     ----------
     at : callable
-        ``(piece, step) -> function of the position in the piece -> element``.
+        ``(strip, step) -> function of the position in the strip -> element``.
     buffers : sequence of buffer
         Scratch memory that it lies in.
     made : Stmt or None
         The statement that fills that memory.
     """
 
-    at: Callable[[Piece, Step], Callable]
+    at: Callable[[Strip, DepthStep], Callable]
     buffers: Sequence = ()
     made: tirx.Stmt | None = None
 
@@ -55,18 +55,18 @@ class Operand:
         """Return a statement with the operand made before it."""
         return allocate(self.buffers, block(self.made, body))
 
-    def of(self, _: Piece) -> Operand:
-        """Return the operand itself, as a source that is the same for all pieces."""
+    def of(self, _: Strip) -> Reader:
+        """Return the operand itself, as a source that is the same for all strips."""
         return self
 
 
-def in_place(read: Callable) -> Operand:
+def in_place(read: Callable) -> Reader:
     """Return a left operand that is read at ``read(row, step's number)``."""
-    return Operand(lambda rows, step: lambda i: read(rows.first + i, step.number))
+    return Reader(lambda rows, step: lambda i: read(rows.first + i, step.number))
 
 
 class Source(Protocol):
     """Where an operand comes from."""
 
-    def of(self, piece: Piece) -> Operand:
-        """Return the operand for a piece of rows (left), or of columns (right)."""
+    def of(self, strip: Strip) -> Reader:
+        """Return the operand for a strip of rows (left), or of columns (right)."""

@@ -19,8 +19,8 @@ from tvm import tirx
 from ....ir.kernel import substitute
 from ...core.expressions import uses
 from ...core.nest import UNROLL, Scope, block, current_index_type, index, scratch, store
-from .axis import Piece
-from .operands import Operand
+from .axis import Strip
+from .operands import Reader
 
 
 class RowOffsets:
@@ -78,7 +78,7 @@ class OffsetRows:
     depth: Sequence
     point: Callable
 
-    def of(self, rows: Piece) -> Operand:
+    def of(self, rows: Strip) -> Reader:
         """Return the rows of a tile, whose start indices are computed first."""
         offsets = RowOffsets(self.scope, self.load, self.depth, lambda i: self.point(rows.first + i), rows.size)
-        return Operand(lambda _, step: lambda i: offsets.read(i, step.point), [offsets.buffer], offsets.find())
+        return Reader(lambda _, step: lambda i: offsets.read(i, step.point), [offsets.buffer], offsets.find())

@@ -26,9 +26,9 @@ from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, allocate, block, index, scratch, store
 from ..gemm.axis import Axis
 from ..gemm.epilogue import Stored
-from ..gemm.fma import FmaKernel
+from ..gemm.fma_kernel import FmaKernel
 from ..gemm.gemm import Gemm
-from ..gemm.operands import Operand, in_place
+from ..gemm.operands import Reader, in_place
 from ..prefetch import NextPanel
 from ..tile import row_tiles
 from .nest import WinogradNest
@@ -166,7 +166,7 @@ class ChannelNest(WinogradNest):
         micro = FmaKernel(
             *(self.scope, self.lanes, DTYPE),
             in_place(lambda t, c: tiles[a, start + t, c]),
-            Operand(lambda _, step: lambda j: self.windows[zero, a, panel, step.number, j]),
+            Reader(lambda _, step: lambda j: self.windows[zero, a, panel, step.number, j]),
             self.depth,
             Stored(lambda value, t, f: sums.store(value, a, t, first + f), tirx.const(0, DTYPE)),
             ahead=lambda *_: lambda rows, _: coming.of_tile(rows.number),

@@ -26,9 +26,9 @@ from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index
 from ..gemm.axis import Axis
 from ..gemm.depth import FusedDepth
 from ..gemm.epilogue import Stored
-from ..gemm.fma import FmaKernel
+from ..gemm.fma_kernel import FmaKernel
 from ..gemm.gemm import Gemm
-from ..gemm.operands import Operand, in_place
+from ..gemm.operands import Reader, in_place
 from ..prefetch import UNROLLED, NextPanel
 from .into_tiles import IntoTiles
 from .out_of_tiles import OutOfTiles
@@ -149,7 +149,7 @@ class WinogradNest(Part):
         micro = FmaKernel(
             *(self.scope, self.lanes, DTYPE),
             in_place(lambda f, c: self.windows[group, a, panel, c, f]),
-            Operand(lambda strip, step: lambda j: tiles[a, step.number, strip.first + j]),
+            Reader(lambda strip, step: lambda j: tiles[a, step.number, strip.first + j]),
             self.depth,
             Stored(lambda value, f, t: sums.store(value, a, local * height + f, t), tirx.const(0, DTYPE)),
             ahead=lambda *_: lambda _, strip: coming.of_tile(strip.number),

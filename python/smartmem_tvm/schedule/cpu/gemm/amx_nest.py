@@ -25,10 +25,10 @@ from .amx import DEPTH, SIDE
 from .amx_block import SPAN, Sums
 from .amx_image import AmxImage
 from .amx_kernel import AmxKernel, LeftTiles, RightTiles
-from .axis import Axis, Piece, Span
+from .axis import Axis, Span, Strip
 from .chunks import Chunks, in_last_chunk, of_chunk
-from .contraction import ContractionNest, Task
 from .contraction_epilogue import ContractionEpilogue
+from .contraction_nest import ContractionNest, Task
 from .gemm import Gemm, Part, in_parts
 from .micro_kernels import FLOAT
 
@@ -38,9 +38,9 @@ class AmxNest(ContractionNest):
 
     plan: Bfloat16Plan
 
-    def kernel(self) -> tirx.Stmt:
-        """Return the loop nest."""
-        return block(amx.ask_for_tiles(), super().kernel())
+    def around(self, nest: tirx.Stmt) -> tirx.Stmt:
+        """Return the tasks, after the request of the tile registers."""
+        return block(amx.ask_for_tiles(), nest)
 
     def work(self, task: Task) -> tirx.Stmt:
         """Return the copies of the operands of a pair of chunks, and their product."""
@@ -127,11 +127,11 @@ class AmxNest(ContractionNest):
         right = RightTiles(self.scope, *sizes, dtype, lanes, plan.column_span, plan.copies_steps)
         buffers += [right.lines, right.tiles]
 
-        def panel(piece: Piece) -> tirx.Stmt:
-            where, width = tirx.floordiv(piece.first - first, index(SIDE)), piece.size
+        def panel(strip: Strip) -> tirx.Stmt:
+            where, width = tirx.floordiv(strip.first - first, index(SIDE)), strip.size
 
             def copy(over: Callable | None = None) -> tirx.Stmt:
-                return self.copies.columns(right.lines, task.batch, piece.first, width, over)
+                return self.copies.columns(right.lines, task.batch, strip.first, width, over)
 
             if not plan.copies_steps:
                 return right.columns(copy(), where, width)
@@ -191,20 +191,20 @@ def _copied(tiles, first) -> Callable:
 
 @dataclass(frozen=True, eq=False)
 class _Lines:
-    """The columns of a task whose right operand is an image: two lines of the result, or pieces of one long line."""
+    """The columns of a task whose right operand is an image: two lines of the result, or strips of one long line."""
 
     image: AmxImage
     total: int
     chunks: Chunks
     chunk: tirx.PrimExpr
 
-    def each(self, scope: Scope, body: Callable[[Piece], tirx.Stmt], _name: str = "") -> tirx.Stmt:
-        """Return ``body(piece)`` for each piece in turn; no piece is numbered."""
+    def each(self, scope: Scope, body: Callable[[Strip], tirx.Stmt], _name: str = "") -> tirx.Stmt:
+        """Return ``body(strip)`` for each strip in turn; no strip is numbered."""
         image, chunks = self.image, self.chunks
         first = self.chunk * index(chunks.length)
 
         def span(at, width: int) -> tirx.Stmt:
-            return body(Piece(at, width, index(0), width))
+            return body(Strip(at, width, index(0), width))
 
         def line(number) -> tirx.Stmt:
             start = (first + number) * index(image.unit)

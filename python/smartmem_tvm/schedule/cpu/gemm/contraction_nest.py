@@ -10,8 +10,8 @@
         for each tile of `height` rows:
           at[i] = ...                              the start of each row, if rows are windows, see `row_offsets`
           prefetch out[f(i, j)]                    and the tensors that the epilogue reads row by row, see `prefetch`
-          acc[height, width] = 0                   registers, see `fma`; if the last columns are fewer than a vector,
-                                                   see `narrow`, beside the last panel
+          acc[height, width] = 0                   registers, see `fma_kernel`; fewer last columns than a vector:
+                                                   see `narrow_kernel`, beside the last panel
           for each piece of depth:
             prefetch some lines of the next panel
             for k in piece: acc[i, j] += left[i, k] * right[k, j]
@@ -32,16 +32,16 @@ from tvm import tirx
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, scratch, store
 from ..matmul_plan import MatmulPlan
 from ..prefetch import Ask, NextPanel, NextRows
-from .axis import Axis, Piece, Span
+from .axis import Axis, Span, Strip
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .contraction_copies import ContractionCopies
 from .contraction_epilogue import ContractionEpilogue
 from .depth import FusedDepth, WalkedDepth
-from .fma import FmaKernel
+from .fma_kernel import FmaKernel
 from .gemm import Gemm, MicroKernel, Part, Tile, in_parts
 from .micro_kernels import FLOAT, PAIRS, micro_kernel
-from .narrow import NarrowKernel
-from .operands import Operand, Source, in_place
+from .narrow_kernel import NarrowKernel
+from .operands import Reader, Source, in_place
 from .row_offsets import OffsetRows
 
 
@@ -73,7 +73,12 @@ class ContractionNest:
             row_chunk = simplify(tirx.floordiv(tirx.floormod(number, per_batch), columns))
             return self.work(Task(batch, row_chunk, simplify(tirx.floormod(number, columns))))
 
-        return self.scope.loop(tasks, task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
+        nest = self.scope.loop(tasks, task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
+        return self.around(nest)
+
+    def around(self, nest: tirx.Stmt) -> tirx.Stmt:
+        """Return the tasks with the statements before all of them."""
+        raise NotImplementedError
 
     def work(self, task: Task) -> tirx.Stmt:
         """Return the statements of one task."""
@@ -102,9 +107,8 @@ class MatmulNest(ContractionNest):
         sizes = plan.batch, plan.rows, plan.depth
         self.shared = scratch(sizes, plan.contraction.left.ty.dtype, "left") if plan.left_shared else None
 
-    def kernel(self) -> tirx.Stmt:
-        """Return the loop nest, after the copy of a left operand that all tasks read."""
-        nest = super().kernel()
+    def around(self, nest: tirx.Stmt) -> tirx.Stmt:
+        """Return the tasks, after the copy of a left operand that all of them read."""
         return nest if self.shared is None else allocate([self.shared], block(self._copy_shared(), nest))
 
     def work(self, task: Task) -> tirx.Stmt:
@@ -160,23 +164,23 @@ class MatmulNest(ContractionNest):
         micro = _Tiles(self, task, left)
         if narrow is None:
             return Gemm(self.scope, micro, rows, columns).nest()
-        piece = Piece(index(narrow.first), narrow.size, index(0), narrow.size)
-        right = self.panel(task, piece)
-        nest = Gemm(self.scope, _Beside(micro, right, piece), rows, columns).nest()
+        strip = Strip(index(narrow.first), narrow.size, index(0), narrow.size)
+        right = self.panel(task, strip)
+        nest = Gemm(self.scope, _Beside(micro, right, strip), rows, columns).nest()
         return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.made]), nest))
 
-    def panel(self, task: Task, columns: Piece) -> Operand:
+    def panel(self, task: Task, columns: Strip) -> Reader:
         """Return a panel: in place, or a copy, contiguous along the columns, or for a narrow one along the depth."""
         plan, right, width = self.plan, self.plan.contraction.right, columns.size
         if not plan.right_packed:
-            return Operand(lambda at, step: lambda j: plan.right(task.batch, at.first + j, step.number))
+            return Reader(lambda at, step: lambda j: plan.right(task.batch, at.first + j, step.number))
         if plan.is_narrow(width):
             narrow = scratch([width, plan.depth], right.ty.dtype, "narrow")
             copy = self.copies.columns_along_depth(narrow, task.batch, columns.first, width)
-            return Operand(lambda _, step: lambda j: narrow[j, step.number], [narrow], copy)
+            return Reader(lambda _, step: lambda j: narrow[j, step.number], [narrow], copy)
         packed = scratch([plan.depth, width], right.ty.dtype, "right")
         copy = self.copies.columns(packed, task.batch, columns.first, width)
-        return Operand(lambda _, step: lambda j: packed[step.number, j], [packed], copy)
+        return Reader(lambda _, step: lambda j: packed[step.number, j], [packed], copy)
 
     # -- prefetches and parts of the depth -----------------------------------------------------------------------
 
@@ -201,7 +205,7 @@ class MatmulNest(ContractionNest):
             lambda k, j: self.scope.simplify(plan.right(task.batch, after + j, first + k)),
         )
 
-    def parts(self, task: Task, columns: Piece, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
+    def parts(self, task: Task, columns: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
         """Return ``over(part)`` for each part of the depth: all tiles of a panel add up one part after the other."""
         plan, first = self.plan, self.first_row(task)
         kept = scratch([self.task_rows.longest, columns.size], self.dtype, "kept")
@@ -244,24 +248,24 @@ class _Tiles:
             plan.contraction.times,
         )
 
-    def of(self, columns: Piece) -> Operand:
+    def of(self, columns: Strip) -> Reader:
         """Return the right operand for some columns."""
         return self.nest.panel(self.task, columns)
 
-    def line(self, held: Piece, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel."""
         kernel: MicroKernel = self.narrow if self.plan.is_narrow(held.size) else self.wide
         return kernel.line(held, each)
 
-    def _parts(self, held: Piece, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
+    def _parts(self, held: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
         return self.nest.parts(self.task, held, over)
 
-    def _ahead(self, held: Piece, part: Part | None) -> Callable[[Piece, Piece], Ask | None]:
+    def _ahead(self, held: Strip, part: Part | None) -> Callable[[Strip, Strip], Ask | None]:
         """Return what a tile prefetches: its share of the next panel, and the rows of the next tile."""
         plan = self.plan
         coming = self.nest.next_panel(self.task, held.first, part) if held.size == plan.tile.width else None
 
-        def ask(rows: Piece, _: Piece) -> Ask | None:
+        def ask(rows: Strip, _: Strip) -> Ask | None:
             found = None if coming is None else coming.of_tile(rows.number)
             if plan.rows_asked_for and part is None:
                 return self._next_rows(rows).beside(found)
@@ -269,7 +273,7 @@ class _Tiles:
 
         return ask
 
-    def _next_rows(self, rows: Piece) -> NextRows:
+    def _next_rows(self, rows: Strip) -> NextRows:
         scope, height, left = self.nest.scope, rows.size, self.plan.left
         row = scope.analyzer.simplify(tirx.min(rows.first + index(height), index(self.plan.rows - height)))
         return NextRows(height, self.plan.unroll, lambda i, k: scope.simplify(left(self.task.batch, row + i, k)))
@@ -280,10 +284,10 @@ class _Beside:
     """The micro-kernels of a task, with the few last columns beside the last panel, whose rows are in the cache."""
 
     tiles: _Tiles
-    right: Operand
-    columns: Piece
+    right: Reader
+    columns: Strip
 
-    def line(self, held: Piece, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, each followed by a narrow one if it is the last panel."""
         plan = self.tiles.plan
         if held.size != plan.tile.width:
@@ -294,7 +298,7 @@ class _Beside:
 
         return self.tiles.line(held, lambda tile: each(with_narrow(tile)))
 
-    def _narrow(self, rows: Piece, columns: Piece) -> tirx.Stmt:
+    def _narrow(self, rows: Strip, columns: Strip) -> tirx.Stmt:
         tile, plan = self.tiles.narrow.tile(rows, self.columns, self.right), self.tiles.plan
         place = index((plan.panels - 1) * plan.tile.width)
         last = self.tiles.nest.scope.analyzer.simplify(columns.first.equal(place))

@@ -21,11 +21,11 @@ from tvm import tirx
 from ...core.nest import Scope, allocate, block, scratch, store
 from ..prefetch import Ask
 from .accumulators import Accumulators
-from .axis import Piece
+from .axis import Strip
 from .depth import Depth
 from .epilogue import Epilogue
 from .gemm import Part, Tile
-from .operands import Operand, Source, Step
+from .operands import DepthStep, Reader, Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +39,16 @@ class FmaKernel:
     dtype : str
         Number type of the sums.
     left, right : Source
+        If the outer loop is over the rows, the right one has to be the same for all strips.
     times : callable
         ``(left, right) -> product``.
     dots : callable or None
         ``(accumulators, left, right) -> statement`` that adds a step by an instruction of its own, or None where that
         cannot read the operands; None if a step is a multiplication and an addition.
     ahead : callable or None
-        Held piece and part -> function of a tile's rows and columns -> the prefetches of the tile, or None.
+        Held strip and part -> function of a tile's rows and columns -> the prefetches of the tile, or None.
     parts : callable or None
-        ``(held piece, over) -> over(part)`` for each part of the depth; None if the depth has one part only.
+        ``(held strip, over) -> over(part)`` for each part of the depth; None if the depth has one part only.
     """
 
     scope: Scope
@@ -59,10 +60,10 @@ class FmaKernel:
     epilogue: Epilogue
     times: Callable = operator.mul
     dots: Callable[[Accumulators, Callable, Callable], tirx.Stmt | None] | None = None
-    ahead: Callable[[Piece, Part | None], Callable[[Piece, Piece], Ask | None]] | None = None
-    parts: Callable[[Piece, Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
+    ahead: Callable[[Strip, Part | None], Callable[[Strip, Strip], Ask | None]] | None = None
+    parts: Callable[[Strip, Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
 
-    def line(self, held: Piece, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, which is copied first if its source says so."""
         right = self.right.of(held)
 
@@ -73,13 +74,13 @@ class FmaKernel:
         return right.around(over(None) if self.parts is None else self.parts(held, over))
 
     def tile(
-        self, rows: Piece, columns: Piece, right: Operand, part: Part | None = None, ask: Ask | None = None
+        self, rows: Strip, columns: Strip, right: Reader, part: Part | None = None, ask: Ask | None = None
     ) -> tirx.Stmt:
         """Return one tile, from the start of its sums to their store."""
         acc = Accumulators(self.scope, rows.size, columns.size, self.lanes, self.dtype)
         left = self.left.of(rows)
 
-        def add(step: Step) -> tirx.Stmt:
+        def add(step: DepthStep) -> tirx.Stmt:
             return self._add(acc, left.at(rows, step), right.at(columns, step))
 
         return left.around(self._whole(rows, columns, acc, self.depth.steps(add, part, ask), part))
@@ -90,7 +91,7 @@ class FmaKernel:
             return added
         return acc.set(lambda i, j, value: value + self.times(left(i), right(j)))
 
-    def _whole(self, rows: Piece, columns: Piece, acc: Accumulators, total: tirx.Stmt, part: Part | None) -> tirx.Stmt:
+    def _whole(self, rows: Strip, columns: Strip, acc: Accumulators, total: tirx.Stmt, part: Part | None) -> tirx.Stmt:
         epilogue = self.epilogue
         if part is None or part.before is None:
             start = acc.set(lambda i, j, _: epilogue.start)

@@ -20,10 +20,10 @@ from ...core.nest import UNROLL, VECTOR, Scope, allocate, block, index, scratch,
 from ..params import CpuParams
 from ..tile import narrow_rows, row_tiles
 from .accumulators import Accumulators
-from .axis import Piece
+from .axis import Strip
 from .epilogue import Epilogue
 from .gemm import Tile
-from .operands import Operand, Source, Step
+from .operands import DepthStep, Reader, Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,19 +39,19 @@ class NarrowKernel:
     scope: Scope
     params: CpuParams
     dtype: str
-    left: Operand
+    left: Reader
     right: Source
     depth: int
     steps: int
     epilogue: Epilogue
     times: Callable
 
-    def line(self, held: Piece, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, after its copy."""
         right = self.right.of(held)
         return right.around(each(lambda rows, columns: self.tile(rows, columns, right)))
 
-    def tile(self, rows: Piece, columns: Piece, right: Operand) -> tirx.Stmt:
+    def tile(self, rows: Strip, columns: Strip, right: Reader) -> tirx.Stmt:
         """Return one tile."""
         done = scratch([rows.size, columns.size], self.dtype, "done")
         sums = [
@@ -65,7 +65,7 @@ class NarrowKernel:
         ask = self.epilogue.asked(rows, columns)
         return allocate([done], block(ask, *sums, self.epilogue.block(done, rows, columns)))
 
-    def _add_up(self, rows: Piece, columns: Piece, first, height: int, right: Operand, done) -> tirx.Stmt:
+    def _add_up(self, rows: Strip, columns: Strip, first, height: int, right: Reader, done) -> tirx.Stmt:
         """Return the statements that write `height` rows of sums, from row `first` of the tile on, into `done`."""
         steps, width, across = self.steps, columns.size, index(columns.size)
         acc = Accumulators(self.scope, height * width, steps, steps, self.dtype)
@@ -73,7 +73,7 @@ class NarrowKernel:
 
         def add(q) -> tirx.Stmt:
             def product(i, j, value):
-                step = Step(q * index(steps) + j)
+                step = DepthStep(q * index(steps) + j)
                 left = self.left.at(rows, step)(first + tirx.floordiv(i, across))
                 return value + self.times(left, right.at(columns, step)(tirx.floormod(i, across)))
 
