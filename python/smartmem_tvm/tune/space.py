@@ -14,8 +14,9 @@ from math import prod
 from ..schedule.core.decisions import RULE_GENE, Decision, given_values
 from ..schedule.core.rivals import NUMBERED
 from ..schedule.gpu.attention.tile import ChainProductTile
+from ..schedule.gpu.machine import FLOAT_BYTES, WARP
 from ..schedule.gpu.matmul.tile import GpuTile
-from ..schedule.gpu.occupancy import FLOAT_BYTES, WARP, WorkGroupTile
+from ..schedule.gpu.occupancy import WorkGroupTile
 from ..schedule.gpu.window.tile import ProductTile
 from .decision_genes import Kind
 from .genetic import Space, Value, divisors

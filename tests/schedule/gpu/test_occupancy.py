@@ -15,9 +15,10 @@ from tvm.s_tir.schedule import ScheduleError
 from attention_expressions import attention
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.gpu.dlight_rules import Shared, Tiled
+from smartmem_tvm.schedule.gpu.machine import Processor
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
 from smartmem_tvm.schedule.gpu.matmul.tile import GpuTile
-from smartmem_tvm.schedule.gpu.occupancy import Processor, fits
+from smartmem_tvm.schedule.gpu.occupancy import fits
 from smartmem_tvm.schedule.gpu.window.tile import ProductTile
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import Limits, device_of

@@ -23,7 +23,7 @@ from ..core.rule import is_open, known_target
 from .lone_window import group_of, lone_window_of
 from .params import CpuParams
 
-_SHORTEST = 4  # contiguous elements; fewer are not worth another order, as they do not fill a small vector
+_SHORTEST = 4  # contiguous elements. Chosen: fewer fill no vector of any target, and are not worth another order
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.AlignWindows")

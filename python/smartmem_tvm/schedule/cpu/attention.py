@@ -26,7 +26,7 @@ from ..core.decisions import decide, declined
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
-from . import tile_unit
+from . import machine, tile_unit
 from .panel_product import PanelProduct
 from .params import CpuParams
 from .rounded_panels import RoundedPanels
@@ -34,8 +34,6 @@ from .rounded_plan import is_rounded
 from .row_stages import RowStages
 from .rule import CpuRule
 from .tile import best_tile
-
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Blocks:
     def of(cls, chain: RowChain, params: CpuParams, batch: int, parallel: bool) -> Blocks:
         """Return blocks that fit in the cache, for the number of tasks that finishes first."""
         rows = chain.row_count
-        fit = max(1, params.block_bytes // (_FLOAT_BYTES * chain.widest))
+        fit = max(1, params.block_bytes // (machine.FLOAT_BYTES * chain.widest))
         most = min(rows, params.tasks) if parallel else 1
 
         def time(chunks: int) -> float:

@@ -37,7 +37,9 @@ from .params import CpuParams
 from .rule import CpuRule
 from .window_band import Band, starts
 
-_WRITTEN_OUT = 256  # vector operations of a tile, up to which its whole window is unrolled
+# Vector operations of a tile, up to which its whole window is unrolled. Chosen: five vectors of
+# results of a 7 x 7 window; no times of other bounds were kept (2026-11-24).
+_WRITTEN_OUT = 256
 
 
 @dataclass(frozen=True)

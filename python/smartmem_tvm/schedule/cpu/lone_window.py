@@ -27,8 +27,12 @@ from ..core.reduction import Reduction, reduction_of
 from .padding import padding_of
 from .sliding_image import Image
 
-_CHANNELS = 8  # channels; so many or more are lanes even where the results are not contiguous along them
-_GROUPS = (2, 4, 8, 16)  # channels of a group, up to a vector; larger groups are left to products
+# Channels; so many or more are lanes even where results are not contiguous along them. Chosen: they fill a vector of
+# AVX2.
+_CHANNELS = 8
+# Channels of a group. Chosen: those that divide a vector, up to one of AVX-512; larger groups are left to products.
+# docs/cpu.md (Few channels a group) has the times of 2 to 16, 2026-11-27.
+_GROUPS = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,34 +17,37 @@ from ..core.expressions import Walk, choices, chooses_along, contiguous_run, fus
 from ..core.fused_contraction import FusedContraction
 from ..core.nest import fresh
 from ..core.plans import Price
+from . import machine
 from .chunks import Chunks
 from .matmul_tasks import SURE, Division, Tasks
 from .params import CpuParams
 from .prefetch import UNROLLED
 from .tile import Tile, column_tiles, is_narrow, row_tiles, total_cycles
 
-_FLOAT_BYTES, _LINE_BYTES = 4, 64
-_SCALAR_COPY = 1.5  # cycles to load and store one element, or one vector of elements
-_VECTOR_COPY = 0.75  # cycles per element at least where vectors are copied, which come from the second-level cache
-_STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are contiguous in the result
-_FAR_COPY = 2.0  # more cycles per element of a left operand that is copied across its cache lines
-_FETCH = 0.5  # cycles per weight that comes from memory, once for each chunk of rows
-_LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles to copy a cache line, and more of them as the operand fills the cache
+_FLOAT_BYTES = machine.FLOAT_BYTES
+_LINE_BYTES = machine.LINE_BYTES
+_SCALAR_COPY = machine.SCALAR_COPY
+_VECTOR_COPY = machine.VECTOR_COPY
+_STORE_DOWN = machine.STORE_DOWN
+_FAR_COPY = machine.FAR_COPY
+_FETCH = machine.FETCH
+_LINE_NEAR = machine.LINE_NEAR
+_LINE_FAR = machine.LINE_FAR
 _MANY = 8  # threads, from which on each has few tiles of a product
 _FEW_TILES, _ASKED_STEPS = 32, 256  # tiles of a thread's only panel, and steps of a part of it that is prefetched
 _STREAMS = 128  # rows read at the same time, from which on a processor no longer sees that each is read in order
-_OTHER_LINE = 1.0  # cycles per step along the depth of a left operand that is not contiguous along it
-# The same with vectors of at most 8 lanes: lines from the first-level cache, the second one, or from behind it.
-_OTHER_LINE_NARROW = 0.3, 2.5, 4.0
-_OTHER_PAGE = 1.5  # the same, in cycles, where each step is in another page of memory
-_PAGE_BYTES, _NARROW = 4096, 8  # bytes; lanes
-_NEAR_BYTES = 16 * 1024  # bytes of the first-level cache for the lines of one tile's steps
-_UNASKED = 1.5  # cycles per weight from memory where the weights are the left operand, which is not in panels
-_UNASKED_NARROW = 0.7  # the same, in cycles, with vectors of at most 8 lanes
+_OTHER_LINE = machine.OTHER_LINE
+_OTHER_LINE_NARROW = machine.OTHER_LINE_NARROW
+_OTHER_PAGE = machine.OTHER_PAGE
+_PAGE_BYTES = machine.PAGE_BYTES
+_NARROW = 8  # lanes
+_NEAR_BYTES = machine.NEAR_LINES_BYTES
+_UNASKED = machine.UNASKED
+_UNASKED_NARROW = machine.UNASKED_NARROW
 _LEAST_IN_LINE = 3  # steps along the depth in one cache line, for windows to be read in place
 _LEAST_STEPS = 4  # steps along the depth, for a vector of them
-_FAR = 0.15  # cycles per left element if the chunk's rows do not fit in the second-level cache
-_FAR_WEIGHT = 0.28  # the same, in cycles, if the right operand is copied: the left one is then weights
+_FAR = machine.FAR_ROWS
+_FAR_WEIGHT = machine.FAR_WEIGHT
 
 
 @dataclass(frozen=True)

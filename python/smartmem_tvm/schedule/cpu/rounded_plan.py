@@ -18,6 +18,7 @@ from ..core.expressions import Walk
 from ..core.nest import fresh
 from ..core.plans import Price
 from ..core.reduction import Reduction, reduction_of
+from . import machine
 from .chunks import Chunks
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
@@ -28,9 +29,10 @@ from .tile_unit import DEPTH, SIDE, bits_of, of_bits
 
 BFLOAT16, FLOAT = "bfloat16", "float32"
 BLOCK = SIDE * DEPTH
-_TILE_CYCLES = 20.0  # cycles of a product of two tiles, with its share of the loads
-_COPY, _GATHER = 0.25, 2.0  # cycles to round and copy a contiguous element, and one that is gathered
-_START = 3000.0  # cycles to request the tile registers and to configure them
+_TILE_CYCLES = machine.TILE_PRODUCT
+_COPY = machine.ROUND_COPY
+_GATHER = machine.ROUND_GATHER
+_START = machine.TILE_UNIT_START
 _NEAR_STEPS = 16  # steps along the depth: 32 KiB, two tiles each
 _WIDE = 2 * SPAN  # elements of 16 bits: two cache lines, which are fetched together
 _KEPT_BYTES = 1024 * 1024  # bytes of copied operands that a task keeps in its second-level cache

@@ -30,6 +30,7 @@ from ..core.decisions import decide, declined, priced
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ..core.plans import Price
+from . import machine
 from .accumulators import Accumulators
 from .params import CpuParams
 from .rule import CpuRule
@@ -37,11 +38,11 @@ from .sliding_convolution import Convolution, convolution_of
 from .tile import best_tile, column_tiles, row_tiles, total_cycles
 from .window_band import Band
 
-_FLOAT_BYTES = 4
-_SUM = 4.0  # cycles to store a vector of sums, load it, and store its result
-_COPY = 3.0  # cycles to fill a vector with padding, and to load and store one
-_DEAL = 1.0  # cycles per element that is sorted into planes
-_FAR = 0.1  # more time, as a fraction, where a copy does not stay in the second-level cache
+_FLOAT_BYTES = machine.FLOAT_BYTES
+_SUM = machine.SLIDE_SUM
+_COPY = machine.SLIDE_COPY
+_DEAL = machine.SLIDE_DEAL
+_FAR = machine.SLIDE_FAR
 _UNROLLED = 9  # elements of a window, up to which its loops are unrolled
 
 

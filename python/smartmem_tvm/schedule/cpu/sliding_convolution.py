@@ -15,9 +15,12 @@ from ..core.reduction import reduction_of
 from .lone_window import LoneWindow, maker_of, picture_of
 from .sliding_image import Image, image_of
 
-_MOST_ROWS = 32  # rows of a group; with more of them a packed panel is read often enough to be worth packing
-_MOST_ROWS_STRIDED = 128  # the same, in rows, where packing gathers element by element; planes are made once
-_MOST_IN_VAIN = 0.04  # sums in vain, as a fraction of the columns, up to which the second bound holds
+# Rows of a group. Chosen: with more of them a packed panel is read often enough to be worth packing (2026-11-21).
+_MOST_ROWS = 32
+# The same, in rows, where packing gathers element by element; planes are made once. Chosen: no times were
+# kept (2026-11-24).
+_MOST_ROWS_STRIDED = 128
+_MOST_IN_VAIN = 0.04  # sums in vain, as a fraction of the columns, up to which the second bound holds. Chosen: with it
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,12 +19,13 @@ from ...ir.kernel import substitute
 from ..core.contraction import Contraction
 from ..core.expressions import Walk
 from ..core.nest import Scope, index
-from . import tile_unit
+from . import machine, tile_unit
 from .sliding_image import Image, image_of
 from .tile_block import SPAN, pair_of
 from .tile_unit import DEPTH, SIDE
 
-_COPY, _GATHER = 0.25, 1.0  # cycles to round and copy a contiguous element, and a strided one
+_COPY = machine.ROUND_COPY
+_GATHER = machine.ROUND_GATHER_IMAGE
 
 
 @dataclass(frozen=True, eq=False)

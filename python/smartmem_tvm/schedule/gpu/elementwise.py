@@ -17,10 +17,10 @@ from ..core.decisions import decide, declined
 from ..core.expressions import Walk, accesses_of, has_select, memory_order, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, block, fresh, index
 from .launch import GpuParams, GpuRule, launch
-from .occupancy import WARP
+from .machine import WARP
 from .vectors import computed_types
 
-_MOST_EACH = 4  # iterations of a thread
+_MOST_EACH = 4  # elements of a thread. Chosen: no times of more were kept (2026-11-21)
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from ....target import Limits
 from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope, allocate, block, index
 from ..launch import GpuRule, launch
-from ..matmul.tile import GRAPH_LAUNCH, GpuMatmulParams, best_gpu_tile
+from ..machine import FLOAT_BYTES, GRAPH_LAUNCH
+from ..matmul.tile import GpuMatmulParams, best_gpu_tile
 from ..matmul.tile import cycles as product_cycles
-from ..occupancy import FLOAT_BYTES
 from .block import RowBlock
 from .plan import ChainPlan
 from .product import BlockProduct

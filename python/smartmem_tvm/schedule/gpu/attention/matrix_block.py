@@ -10,9 +10,9 @@ from tvm import tirx
 from ...core.nest import UNROLL, Scope, allocate, block, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import launch, registers, when
+from ..machine import WARP
 from ..matrix import instructions as ptx
 from ..matrix.staged_operand import StagedLanes, StagedOperand
-from ..occupancy import WARP
 from ..vectors import places_of, vector_run
 from .matrix_tile import TERMS, AttentionShape, AttentionTile
 from .softmax import SoftmaxAttention

@@ -11,12 +11,11 @@ import tvm
 
 from ....target import Limits
 from ...core.plans import Price
+from ..machine import ADDRESSES, HALF_BYTES, HELD_REGISTERS, LAST_LEVEL_RATE_ATTENTION, WARP, Processor
 from ..matrix import instructions as ptx
 from ..matrix.tile import MatrixParams
-from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
 TERMS = ptx.HALF.terms  # terms of one instruction
-_HALF = 2  # bytes of a number
 WIDEST = 256  # most terms of a score, and most columns of a result
 _PROCESSOR = Processor()
 
@@ -103,7 +102,7 @@ class AttentionShape:
 
     def shared_bytes(self, tile: AttentionTile) -> int:
         """Return the shared memory of a thread block in bytes: its rows, and the stages of keys and values."""
-        return _HALF * (tile.rows * self.deep + tile.stages * tile.keys * (self.deep + self.wide))
+        return HALF_BYTES * (tile.rows * self.deep + tile.stages * tile.keys * (self.deep + self.wide))
 
     def values(self, tile: AttentionTile) -> int:
         """Return the registers of a thread that hold values: rows, scores, results, fragments of keys or values."""
@@ -208,7 +207,7 @@ class AttentionParams:
     block: float = 323.0
     begin: float = 4490.0
     group: float = 0.1
-    cache_bytes_per_cycle: float = 36.5
+    cache_bytes_per_cycle: float = LAST_LEVEL_RATE_ATTENTION
     together: Together = Together()
     candidates: tuple[AttentionTile, ...] = _TILES
 
@@ -293,7 +292,7 @@ def _times(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) 
     work = (
         waves * (alone + copies / tile.warps),
         -(-mine * tile.warps // 4) * busy + mine * copies / 4,
-        groups * sides * _HALF / (params.cache_bytes_per_cycle * params.limits.processors),
+        groups * sides * HALF_BYTES / (params.cache_bytes_per_cycle * params.limits.processors),
     )
     return _Times(params.begin, waves * params.group, *work, blocks)
 
@@ -316,7 +315,7 @@ def _times_together(tile: AttentionTile, shape: AttentionShape, params: Attentio
     work = (
         waves * (own.block + products * own.latency + softmax + copies / tile.warps),
         more + less / at_once + mine * copies / 4,
-        groups * sides * _HALF / (params.cache_bytes_per_cycle * params.limits.processors),
+        groups * sides * HALF_BYTES / (params.cache_bytes_per_cycle * params.limits.processors),
     )
     near = own.near if tile.stages == 3 else 1.0
     return _Times(own.begin, waves * params.group, *work, shape.blocks(tile), near)

@@ -24,8 +24,8 @@ from ....ir.texels import is_texture
 from ...core.nest import SERIAL, UNROLL, block, fresh, index, on_chip, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import when
+from ..machine import VECTOR
 from ..matmul.shared_tile import Operand, SharedTile
-from ..occupancy import VECTOR
 from ..sums import Sums
 from ..vectors import computed_types, places_of, vector_run
 from .block import RowBlock, fit

@@ -9,7 +9,9 @@ from itertools import product
 
 from ....target import Limits
 from ...core.plans import Price
-from ..occupancy import ADDRESSES, FLOAT_BYTES, VECTOR, WARP, Processor, register_tile
+from .. import machine
+from ..machine import ADDRESSES, FLOAT_BYTES, VECTOR, WARP, Processor
+from ..occupancy import register_tile
 
 _LIMITS, _PROCESSOR = Limits(), Processor()
 
@@ -152,9 +154,9 @@ class GpuChainParams:
     row_values: int = 32
     matrix_bytes: int = 384 * 1024
     least_rows: int = 8
-    shared_cycles: float = 2.7
+    shared_cycles: float = machine.SHARED_VECTOR_CHAIN
     term_latency: float = 18.0
-    round_latency: float = 120.0
+    round_latency: float = machine.ROUND_LATENCY_CHAIN
     fetch_latency: float = 10.0
     value_latency: float = 5.0
     overlap: float = 0.45

@@ -30,7 +30,7 @@ from ...core.decisions import decide, declined, priced
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, on_chip, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import GpuRule, launch, registers, shared
-from ..occupancy import VECTOR
+from ..machine import VECTOR
 from ..sums import Sums, product_type
 from .group_order import place_of
 from .parts import add_parts

@@ -8,7 +8,7 @@ from tvm import tirx
 from ...core.nest import SERIAL, Scope, index
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import launch, when
-from ..occupancy import VECTOR
+from ..machine import VECTOR
 from .product import MatmulProduct
 
 

@@ -28,7 +28,7 @@ from ...core.expressions import contiguous_run
 from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared, when
-from ..occupancy import SECTOR, VECTOR, WARP
+from ..machine import SECTOR, VECTOR, WARP
 from ..vectors import computed_types, guarded, places_of, vector_run
 
 

@@ -12,7 +12,9 @@ from typing import NamedTuple
 from ....tables.targets import Row
 from ....target import Limits
 from ...core.plans import Price
-from ..occupancy import FLOAT_BYTES, VECTOR, WARP, Processor, WorkGroupTile, fits
+from .. import machine
+from ..machine import FLOAT_BYTES, GRAPH_LAUNCH, VECTOR, WARP, Processor
+from ..occupancy import WorkGroupTile, fits
 from .group_order import bands, traffic
 
 _WRITTEN_OUT = 1024  # unrolled multiplications: more of them hide more latency, and take longer to compile
@@ -21,7 +23,6 @@ _SPLIT_MARGIN = 1.02  # factor of the estimated time of a split product, which a
 _MOST_RESULTS = 64  # results of a thread on targets whose compiler may split vector loads from shared memory
 _OVERLAP = 0.5  # share of the second longest time that adds to the longest
 _MOST_THREADS, _MOST_SHARED = 256, 32 * 1024  # threads and bytes of a thread block: larger ones were never the fastest
-GRAPH_LAUNCH = 5000.0  # cycles of a second kernel in a CUDA graph
 _LIMITS = Limits(shared_bytes=_MOST_SHARED, shared_vector=VECTOR, launch_cycles=GRAPH_LAUNCH)
 _PROCESSOR = Processor()
 _ENOUGH = 4  # thread blocks per processor from which on a split brings nothing
@@ -85,10 +86,10 @@ class GpuMatmulParams:
 
     limits: Limits = _LIMITS
     processor: Processor = _PROCESSOR
-    cached_bytes: int = 50 * 1024 * 1024
+    cached_bytes: int = machine.LAST_LEVEL_BYTES
     memory_bytes_per_cycle: float = math.inf
-    shared_cycles: float = 3.77
-    round_latency: float = 232.0
+    shared_cycles: float = machine.SHARED_VECTOR
+    round_latency: float = machine.ROUND_LATENCY
     tiles: tuple[tuple[int, int, int, int], ...] = (
         (128, 128, 8, 16),
         (64, 128, 8, 16),

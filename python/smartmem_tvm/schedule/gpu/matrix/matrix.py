@@ -34,10 +34,10 @@ from ...core.decisions import decide, declined, priced
 from ...core.nest import SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import GpuRule, launch, registers, when
+from ..machine import FLOAT_BYTES, VECTOR, WARP
 from ..matmul.group_order import place_of
 from ..matmul.parts import add_parts
 from ..matmul.product import MatmulProduct, product_of
-from ..occupancy import FLOAT_BYTES, VECTOR, WARP
 from . import instructions as ptx
 from .factors import Factors, factors_of
 from .staged_operand import StagedOperand, goes_by_itself, lies_along_depth

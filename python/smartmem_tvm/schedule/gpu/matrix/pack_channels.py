@@ -20,12 +20,13 @@ from ....ir.index_map import variables
 from ....ir.kernel import SPATIAL, Kernel, Stage, emit, parse, shape_of
 from ....ir.storage import stored_as
 from ...core.nest import fresh, index
+from .. import machine
 from ..matmul.product import MatmulProduct
 from .products import multiplied_in
 from .tile import MatrixParams
 
 _CHANNELS = 4  # in float16, the 8 bytes of a pixel are one asynchronous copy
-_GATHERED = 2  # numbers per cycle that a processor gathers, each with an address of its own: measured on an H100
+_GATHERED = machine.GATHERED
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.PackChannels")

@@ -19,14 +19,15 @@ from tvm import ir, tirx
 
 from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
+from .. import machine
 from ..launch import registers, when
 from ..matmul.shared_tile import Operand
 from ..vectors import guarded
 from . import instructions as ptx
 from .chosen_vectors import chosen_run, fill
 
-_LEAST_BYTES = 4  # least bytes of an asynchronous copy
-_BANKS = 128  # bytes of all banks of shared memory together, which one access covers
+_LEAST_BYTES = machine.LEAST_COPY_BYTES
+_BANKS = machine.BANKS
 
 
 def goes_by_itself(operand: Operand, element: ptx.Element) -> bool:

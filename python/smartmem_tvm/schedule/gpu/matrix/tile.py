@@ -13,16 +13,18 @@ import tvm
 
 from ....target import Limits, cuda_architecture, has_matrix_instructions
 from ...core.plans import Price
-from ..occupancy import ADDRESSES, HELD_REGISTERS, WARP, Processor
+from .. import machine
+from ..machine import ADDRESSES, HELD_REGISTERS, WARP, Processor
 from . import instructions as ptx
 
-_FLOAT = 4  # bytes
+_FLOAT = machine.FLOAT_BYTES
 _PROCESSOR = Processor()
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LEAST_TERMS = 256  # least terms of a part of a split-K product
 _LEAST_HELD = 128  # the same if an operand passes through registers, which makes each stage slow
 _FEW_GROUPS = 2  # thread blocks per processor: a product with more is not split
-_GROUP_RATE, _WARP_RATE = 1600.0, 560.0  # multiply-adds per cycle that a processor reaches with wgmma, and mma.sync
+_GROUP_RATE = machine.GROUP_RATE
+_WARP_RATE = machine.WARP_RATE
 _OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of a thread block, by sm_XX
 
 
@@ -214,7 +216,7 @@ class MatrixParams:
     rounds_to: str = ""
     shared_bytes: int = 48 * 1024
     processor: Processor = _PROCESSOR
-    cache_bytes_per_cycle: float = 34.0
+    cache_bytes_per_cycle: float = machine.LAST_LEVEL_RATE_MATRIX
     held: float = 10.0
     held_busy: float = 0.12
     held_wait: float = 700.0

@@ -15,14 +15,15 @@ from ....planner.texture_form import TEXEL
 from ...core.expressions import Walk, contiguous_run, has_select, uses
 from ...core.nest import fresh, index
 from ..launch import GpuParams
-from ..occupancy import ADDRESSES, FLOAT_BYTES, SECTOR, WARP
+from ..machine import ADDRESSES, FLOAT_BYTES, SECTOR, WARP
 from ..vectors import computed_types
 from .program import RowProgram, Step
 
-_SECTOR = 8  # float32 elements of a sector of memory
-_FEWEST_LANES = 4  # rows that a thread block reads side by side at least: half a sector
-_MOST_LANES = 32
-_GROUP_REGISTERS = 1 << 15  # registers for values of rows: half of the smallest register file of a thread block
+_SECTOR = SECTOR // FLOAT_BYTES  # elements of float32
+_FEWEST_LANES = 4  # rows that a thread block reads side by side at least. Chosen: half a sector is still used
+_MOST_LANES = 32  # rows that it reads side by side at most. Chosen: a warp then reads whole lines
+# Registers for values of rows. Chosen: half of the 65,536 of a processor in NVIDIA's data sheets.
+_GROUP_REGISTERS = 1 << 15
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from ....target import Limits
 from ...core.expressions import largest_divisor
 from ...core.plans import Price
 from ...core.reduction import Reduction
-from ..occupancy import ADDRESSES, VECTOR, WARP, Processor, WorkGroupTile, fits
+from .. import machine
+from ..machine import ADDRESSES, VECTOR, WARP, Processor
+from ..occupancy import WorkGroupTile, fits
 from .lines import Lines
 
 
@@ -148,10 +150,10 @@ _TILES = (
 _SLICES = (1, 2, 4, 8)
 _SLIDE_THREADS = 128
 _MOST_RESULTS = 16  # results of a thread that slides
-# Instructions per cycle of a processor, instructions per cycle of one warp, and cycles that a step of a sum waits for
-# memory and barriers.
-_ISSUED, _ALONE, _WAIT = 4, 0.5, 600
-_PER_GATHERED = 12  # instructions for gathering an element of an operand's tile
+_ISSUED = machine.ISSUED
+_ALONE = machine.ISSUED_BY_WARP
+_WAIT = machine.WINDOW_WAIT
+_PER_GATHERED = machine.PER_GATHERED
 
 
 def depth_step(depth: int, window: int) -> int:
