@@ -187,7 +187,7 @@ def tiles(loops: Loops) -> list[Figure]:
     for size in (16 * KIB, 512 * KIB):
         each = loops.of("TileProducts", 4 * size // 2048, _address(data), ctypes.c_int64(size))
         found.append(Figure(f"product of tiles, right one of {size // KIB} KiB", each, "cycles", "TILE_PRODUCT"))
-    found.append(Figure("request and configuration of tiles", loops.of("TileStarts", 1), "cycles", "TILE_UNIT_START"))
+    found.append(Figure("request and configuration of tiles", loops.of("TileStarts", 1), "cycles", "AMX_START"))
     return found
 
 

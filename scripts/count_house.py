@@ -44,13 +44,7 @@ _LOOKING = re.compile(r"[Ss]chedules nothing")
 # Classes that each write the loops of a product: file within `schedule`, and class. One that is gone counts no more; a
 # new one is added here.
 _PRODUCTS = {
-    "cpu/matmul.py": "MatmulEmitter",
-    "cpu/panel_product.py": "PanelProduct",
-    "cpu/rounded_panels.py": "RoundedPanels",
-    "cpu/rounded_product.py": "_Emitter",
-    "cpu/slide.py": "_Emitter",
-    "cpu/winograd/channel_nest.py": "ChannelNest",
-    "cpu/winograd/nest.py": "WinogradNest",
+    "cpu/gemm/gemm.py": "Gemm",
     "gpu/attention/matrix_block.py": "AttentionThread",
     "gpu/attention/product.py": "BlockProduct",
     "gpu/matmul/matmul.py": "_Emitter",

@@ -88,7 +88,9 @@ def test_models_emitters_and_names(counted):
     model = "def far_cycles(n) -> float: ...\n"
     emitter = "class _Emitter:\n    def kernel(self) -> tirx.Stmt: ...\n"
     plan = "def cycles_text(n) -> str: ...\n"
-    found = counted(cpu__tile=model, gpu__tile=model, cpu__slide=emitter, cpu__other=emitter, cpu__plan=plan)["numbers"]
+    skeleton = "class Gemm:\n    def nest(self) -> tirx.Stmt: ...\n"
+    files = {"cpu__tile": model, "gpu__tile": model, "cpu__slide": emitter, "cpu__other": emitter, "cpu__plan": plan}
+    found = counted(**files, cpu__gemm__gemm=skeleton)["numbers"]
     assert (found["files with a model of time, CPU"], found["files with a model of time, GPU"]) == (1, 1)
     assert (found["emitters of loop nests"], found["emitters of products"]) == (2, 1)
     assert found["file names used more than once"] == 1

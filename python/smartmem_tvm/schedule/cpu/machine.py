@@ -92,7 +92,7 @@ WORTH_WAKING = 5_000
 take as long as waking the threads (2026-11-27)."""
 LAUNCH = 5000.0
 """Cycles of a launch of one more kernel: assumed on 2026-11-24."""
-TILE_UNIT_START = 3000.0
+AMX_START = 3000.0
 """Cycles to request the tile registers of AMX and to configure them: assumed on 2026-11-25. Measured: 480."""
 
 # -- weights of the model of GEMM (matmul_plan, tile) ----------------------------------------------------------------
@@ -142,7 +142,7 @@ FAR_ROWS = 0.15
 FAR_WEIGHT = 0.28
 """The same, in cycles, if the right operand is copied: the left one is then weights. Fitted with `LINE_NEAR`."""
 
-# -- weights of the model of tiles of bfloat16 (rounded_plan, tile_image) --------------------------------------------
+# -- weights of the model of tiles of bfloat16 (bfloat16_plan, gemm.amx_image) ---------------------------------------
 
 ROUND_COPY = 0.25
 """Cycles to round and copy a contiguous element: assumed on 2026-11-25."""

@@ -12,7 +12,7 @@ from ...ir.walk import loads
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk
 from ..core.reduction import reduction_of
-from .lone_window import LoneWindow, maker_of, picture_of
+from .channelwise_window import ChannelwiseWindow, maker_of, picture_of
 from .sliding_image import Image, image_of
 
 # Rows of a group. Chosen: with more of them a packed panel is read often enough to be worth packing (2026-11-21).
@@ -31,13 +31,13 @@ class Convolution:
     ----------
     contraction : Contraction
     image : Image
-    picture : LoneWindow or None
+    picture : ChannelwiseWindow or None
         The picture to copy, with its padding and its lines and columns sorted into planes; None if it is read in place.
     """
 
     contraction: Contraction
     image: Image
-    picture: LoneWindow | None
+    picture: ChannelwiseWindow | None
 
 
 def convolution_of(kernel: Kernel) -> Convolution | None:

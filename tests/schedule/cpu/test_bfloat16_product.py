@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of numbers rounded to bfloat16: the tile unit's instructions, the numbers, and what stays in float32."""
+"""Products of numbers rounded to bfloat16: the instructions of AMX, the numbers, and what stays in float32."""
 
 import ml_dtypes
 import numpy as np
@@ -170,7 +170,7 @@ def test_products_of_all_shapes(case, constant, monkeypatch):
     arrays = (x,) if constant else (x, w)
     want, exact = reference(rounded(x), rounded(w)), reference(x.astype("float64"), w.astype("float64"))
     scheduled = schedule(mod)
-    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Bfloat16Product"}
     # TVM's own loops keep a computed operand in float32.
     np.testing.assert_allclose(results(mod, PLAIN, *arrays), exact, atol=1e-2 * np.abs(exact).max(), rtol=0)
     if has_tiles(host_target()):
@@ -185,7 +185,7 @@ def test_numbers_that_are_stored_rounded_are_copied_as_they_are(case, constant, 
     body, x_shape, w_shape, reference = CASES[case]
     x, w = draw(*x_shape).astype(ml_dtypes.bfloat16), rounded(draw(*w_shape)).astype("float32")
     scheduled = schedule(with_rounding(module(body, x_shape, w, constant=constant, stored="bfloat16")))
-    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Bfloat16Product"}
     if constant:  # else the weights are rounded
         assert "cvtneps2bf16" not in assembly(kernel(scheduled))
     if has_tiles(host_target()):
@@ -294,7 +294,7 @@ def test_a_padded_convolution_is_a_copy_and_a_product(side, channels, rows, stri
     mod = with_rounding(module(padded(stride), x.shape, w, stored=stored), target)
     assert [entry["multiplied"] for entry in read_log(mod)] == ["bfloat16"]
     scheduled = schedule(mod, target)
-    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Elementwise + RoundedProduct"}
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Elementwise + Bfloat16Product"}
     assert "image = " in kernel(scheduled).script()
     want, exact = convolved(rounded(x), rounded(w), stride), convolved(x.astype("float64"), w, stride)
     np.testing.assert_allclose(results(mod, PLAIN, given), exact, atol=2e-2 * exact.max(), rtol=0)
@@ -318,7 +318,7 @@ def test_windows_of_all_kinds_over_an_image_in_tiles(size, dilation, monkeypatch
     mod, (x,) = helpers.module(body, (1, 64, 21, 20)), helpers.random((1, 64, 21, 20))
     target = host_target() if has_tiles(host_target()) else TILES
     compiled = smartmem_tvm.compile(mod, target, smartmem_tvm.Options(precision="bfloat16"))
-    assert "RoundedProduct" in " ".join(rule["name"] for rule in compiled.rules.values())
+    assert "Bfloat16Product" in " ".join(rule["name"] for rule in compiled.rules.values())
     if has_tiles(host_target()):
         (want,) = helpers.run(mod, x)
         np.testing.assert_allclose(compiled.run(x)[0], want, atol=2e-2 * np.abs(want).max(), rtol=0)
@@ -331,7 +331,7 @@ def test_a_network_s_convolution_is_rounded_before_it_is_transformed(stride):
         lambda x: helpers.op.nn.conv2d(x, helpers.constant(64, 64, 3, 3), strides=stride, padding=1), (1, 64, 28, 28)
     )
     compiled = smartmem_tvm.compile(mod, TILES, smartmem_tvm.Options(precision="bfloat16"))
-    assert {rule["name"] for rule in compiled.rules.values()} == {"Elementwise + RoundedProduct"}
+    assert {rule["name"] for rule in compiled.rules.values()} == {"Elementwise + Bfloat16Product"}
 
 
 def of_groups(rows: int, depth: int):
@@ -358,7 +358,7 @@ def test_products_of_groups(groups, rows, depth, constant, monkeypatch):
     monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
     mod = with_rounding(module(of_groups(rows, depth), x.shape, w, constant=constant))
     scheduled = schedule(mod)
-    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Bfloat16Product"}
     parts = zip(np.split(rounded(w), groups), np.split(rounded(x), groups), strict=True)
     want, given = np.concatenate([a @ b for a, b in parts]), (x,) if constant else (x, w)
     np.testing.assert_allclose(results(mod, PLAIN, *given), want, atol=2e-2 * np.abs(want).max(), rtol=0)

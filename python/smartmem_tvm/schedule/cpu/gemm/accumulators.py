@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from tvm import tirx
 
-from ...ir.pairs import widened
-from ..core.nest import UNROLL, Scope, allocate, block, index, scratch, store
-from .pair_vectors import dots, lies_in_row, vector_of
+from ....ir.pairs import widened
+from ...core.nest import UNROLL, Scope, allocate, block, index, scratch, store
+from ..pair_vectors import dots, lies_in_row, vector_of
 
 # Bytes. By definition of TVM (`kMaxStackAlloca`): it allocates a buffer of so many or more on the heap, once per tile.
 _MOST_BYTES = 1024
