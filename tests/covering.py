@@ -19,7 +19,7 @@ def pairs(*axes: Iterable) -> list[tuple]:
     return _cover([list(axis) for axis in axes], 2)
 
 
-def each(*axes: Iterable) -> list[tuple]:
+def singles(*axes: Iterable) -> list[tuple]:
     """Return as many cases as the longest axis has values, in which each value of each axis occurs at least once.
 
     For grids whose axes do not meet in one decision, or where another test has the pairs. A shorter axis begins with

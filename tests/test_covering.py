@@ -5,7 +5,7 @@ from itertools import combinations, product
 
 import pytest
 
-from covering import each, pairs
+from covering import pairs, singles
 
 GRIDS = [("ab", "cde", "fghi"), ("ab",) * 6, ("abc",) * 4, ("abcdefgh", "ij", "kl"), ("a", "bc", "de"), ("abc", "de")]
 
@@ -19,7 +19,7 @@ def test_each_pair_of_values_meets(axes):
 
 @pytest.mark.parametrize("axes", GRIDS, ids="-".join)
 def test_each_value_occurs(axes):
-    cases = each(*axes)
+    cases = singles(*axes)
     assert len(cases) == max(map(len, axes))
     assert all({case[i] for case in cases} == set(axis) for i, axis in enumerate(axes))
 
@@ -41,4 +41,4 @@ def test_one_axis_and_the_same_cases_again():
 
 
 def test_a_shorter_axis_is_rotated():
-    assert each("abcd", "xy") == [("a", "x"), ("b", "y"), ("c", "y"), ("d", "x")]
+    assert singles("abcd", "xy") == [("a", "x"), ("b", "y"), ("c", "y"), ("d", "x")]
