@@ -34,7 +34,7 @@ test-device: $(VENV)/installed-dev $(AARCH64)
 
 # Everything, with whole networks, sanitizers, and what kills and fills up: an hour.
 test-all: $(VENV)/installed-dev $(AARCH64)
-	$(PYTEST) -m "not large"
+	$(PYTEST) -m "not large" --full-grids
 
 # The tables of README.md and benchmarks/: sixteen networks in a quarter of an hour, on an idle machine; the two large
 # ones take up to 20 GB of memory; the picture of what each technique brings. An interrupted one goes on when called again.
