@@ -64,6 +64,7 @@ def _network(seed: int):
     return module(build, (shape, dtype))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_movements(seed, target):

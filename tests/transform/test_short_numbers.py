@@ -102,6 +102,7 @@ def attention(q, k, v, mask):
     return op.matmul(op.nn.softmax(scores), v)
 
 
+@pytest.mark.each_value
 @SHORT
 @pytest.mark.parametrize("number", MASKS)
 def test_masked_attention(number, precision):

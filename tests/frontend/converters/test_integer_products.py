@@ -76,6 +76,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("attributes", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize(("left", "right"), [("uint8", "int8"), ("uint8", "uint8")])
 def test_convolutions(left, right, attributes):

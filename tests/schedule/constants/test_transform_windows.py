@@ -195,6 +195,7 @@ def test_blocks_of_rows(monkeypatch, conv, rows, outside, target):
     assert error(conv, draw(*conv.shape), draw(*conv.windows), target, 4) < 5e-6
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("rows", [3, 8])
 @pytest.mark.parametrize(
     "conv",

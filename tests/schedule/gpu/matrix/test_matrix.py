@@ -104,6 +104,7 @@ SOME = [*cases(WARPS[:1], AMPERE), *cases(GROUPS[:1], HOPPER)]
 ALL = [*cases(WARPS, AMPERE), *cases(GROUPS, HOPPER)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize(("tile", "target"), SOME)
 def test_more_rows_columns_and_terms_than_a_tile(tile, target, kind, tmp_path):

@@ -156,6 +156,7 @@ def test_few_long_sums_are_the_work_of_many_groups(shape):
     assert kernels(source) == 2 and threads(source) >= 2048
 
 
+@pytest.mark.each_value
 @EITHER
 @pytest.mark.parametrize("shape", [(3, 2**17), (1, 3 * 5 * 7 * 1249), (2, 98 * 1338)])
 def test_few_long_rows_are_normalised_in_pieces_by_many_groups(shape, params):
