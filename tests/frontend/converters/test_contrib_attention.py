@@ -158,6 +158,7 @@ def test_kinds_of_group_query_attention(kind):
     _check_grouped("room", kind, None, known=True)
 
 
+@pytest.mark.pairwise
 @pytest.mark.device
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("turn", [None, 0, 1])
