@@ -12,8 +12,9 @@ import smartmem_tvm as sm
 from against_onnxruntime import model_of, reference
 from helpers import calls, legal, op, random, run
 from smartmem_tvm.deploy.build import generate, lower
-from smartmem_tvm.ir.compose import MOST_NESTED, nested_loads
+from smartmem_tvm.ir.compose import nested_loads
 from smartmem_tvm.ir.graph import graphs, read_log
+from smartmem_tvm.tables.fusion_policy import MOST_NESTED
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 
@@ -141,7 +142,7 @@ def test_so_it_is_on_a_gpu(name, target):
     mod, target = sm.from_onnx(chain(name)[0]), tvm.target.Target(target, host="llvm")
     start = time.process_time()
     with target:
-        lowered = lower(sm.optimize(mod), target, sm.Options())[0]
+        lowered = lower(sm.optimize(mod), target, sm.Options()).module
     if target.kind.name == "opencl":
         generate(lowered, target)
     assert time.process_time() - start < 12
