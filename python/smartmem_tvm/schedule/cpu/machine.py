@@ -34,12 +34,12 @@ AVX-512 begin in a cycle: there a cycle of that model is 0.55 of the processor's
 DIVISION = 8
 """Cycles of a division or a root of data, of a vector or of an element, whose unit is not pipelined. Assumed on
 2026-11-24. Measured: 10.4 of a vector of 16 lanes, 3.0 of an element."""
-FUNCTION_OF_VECTOR = 20
-"""Cycles of exp, erf and the like as a polynomial on a vector. Measured: 13 of exp and erf, 14 of sigmoid; it was
-assumed on 2026-11-24, when these took more instructions."""
-FUNCTION_OF_ELEMENT = 30
-"""Cycles of exp, erf and the like on an element: assumed on 2026-11-24. Measured: 7.3 of exp and 10.6 of erf where
-calls follow each other."""
+FUNCTION_OF_VECTOR = 14
+"""Cycles of exp, erf and the like as a polynomial on a vector. Measured: 13 of exp and erf, 14 of sigmoid; it was 20
+until 2026-11-28, and kernels are the same (docs/cpu.md)."""
+FUNCTION_OF_ELEMENT = 10
+"""Cycles of exp, erf and the like on an element. Measured: 7.3 of exp and 10.6 of erf where calls follow each other;
+it was 30 until 2026-11-28, and kernels are the same (docs/cpu.md)."""
 CONDITION_OF_VECTOR = 0.5
 """Cycles of a condition of a vector: a mask. Assumed on 2026-11-24. Measured: 1.1 with its comparison."""
 CONDITION_OF_ELEMENT = 1
