@@ -60,7 +60,9 @@ TARGETS: dict[str, tuple[dict | str, str]] = {
     "adreno": ("adreno-740", "float32"),
     "adreno-half": ("adreno-740", "half"),
 }
-_PLAN = "smartmem.plan"
+_PLAN, _RULE = "smartmem.plan", "smartmem.rule"
+# New name of a rule or a decision -> the name in older revisions, by which kernels are compared.
+RENAMED = {"Bfloat16Product": "RoundedProduct", "bfloat16_product": "rounded_product"}
 Found = dict[tuple[str, str], dict]
 """(network, target) -> what `kernels_of` returned."""
 
@@ -134,14 +136,22 @@ def kernels_of(mod, target_name: str) -> dict:
             kept = (func.attrs or {}).get(_PLAN)
             for name in ("global_symbol", _PLAN):  # its name, and how it came to be what it is
                 func = func.without_attr(name) if name in (func.attrs or {}) else func
-            rule = (func.attrs or {}).get("smartmem.rule")
+            rule = (func.attrs or {}).get(_RULE)
+            if rule is not None:
+                rule = {**rule, "name": _older(str(rule["name"]))}
+                func = func.with_attr(_RULE, rule)
             values = chosen.get(gvar.name_hint, {}) if kept is None else _values(json.loads(str(kept)))
             kernels[gvar.name_hint] = {
                 "hash": f"{tvm_ffi.structural_hash(func, map_free_vars=True) & (2**64 - 1):016x}",
                 "rule": str(rule["name"]) if rule is not None else "-",
-                "choices": values,
+                "choices": {_older(key): value for key, value in values.items()},
             }
     return {"launches": graph_cost(graph).kernels, "kernels": kernels}
+
+
+def _older(name: str) -> str:
+    """A name with the parts that are in `RENAMED` as they were; a rule that names several is ``A + B``."""
+    return re.sub(r"\w+", lambda found: RENAMED.get(found[0], found[0]), name)
 
 
 def _values(plan: dict) -> dict[str, int]:

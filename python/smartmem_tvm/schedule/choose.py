@@ -26,11 +26,11 @@ from .core.decisions import Account, asking, attempt, check_all_asked
 from .core.plans import Choice, Plan
 from .core.rule import NestRule, Rule, record_of
 from .cpu.attention import RowChains
+from .cpu.bfloat16_product import Bfloat16Product
 from .cpu.depthwise import Depthwise
 from .cpu.elementwise import Elementwise
 from .cpu.fallback import Fallback
 from .cpu.matmul import Matmul
-from .cpu.rounded_product import RoundedProduct
 from .cpu.rows import Rows
 from .cpu.sequence import InSequence
 from .cpu.slide import Slide
@@ -51,7 +51,7 @@ from .gpu.window.window import TexelReduction, WindowProduct, WindowRule, Window
 
 def _cpu_families() -> list[NestRule]:
     # A window is also a reduction, and a convolution also a matmul: the special rules come first.
-    return [Depthwise(), RoundedProduct(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
+    return [Depthwise(), Bfloat16Product(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
 
 
 def _gpu_families() -> list[NestRule]:

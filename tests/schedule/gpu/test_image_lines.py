@@ -123,6 +123,7 @@ def check(case, rule):
     assert rule.name in {by["name"] for by in kernel_rules(scheduled).values()}
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("case", [block(131, 36, 68), block(2, 20, 12), block(7, 44, 4)], ids=["131", "2", "7"])

@@ -14,7 +14,7 @@ from itertools import product
 from math import inf
 
 from . import machine
-from .chunks import Chunks
+from .gemm.chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, column_tiles, cycles_of, good_tiles, is_narrow, tiles_of
 

@@ -43,7 +43,7 @@ _CHEAP_CALLS = frozenset({"fabs", "reinterpret", "isnan", "floor", "ceil", "max"
 _ROOTS = frozenset({"sqrt", "rsqrt"})
 _FUNCTION = {True: FUNCTION_OF_VECTOR, False: FUNCTION_OF_ELEMENT}  # for vectors, for elements
 _CONDITION = {True: CONDITION_OF_VECTOR, False: CONDITION_OF_ELEMENT}
-_NEAR = 4  # elements: the stride up to which shuffles make a vector
+_NEAR = 4  # elements: the stride up to which LLVM makes a vector by shuffles; assumed (2026-11-24), not measured
 
 
 @dataclass(frozen=True)

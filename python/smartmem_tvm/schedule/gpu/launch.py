@@ -18,7 +18,7 @@ from ..core.rule import NestRule, Written
 from ..core.split_tuples import split_tuples
 from .occupancy import require_limits
 
-_DATA_PARALLEL_THREAD = 1  # tirx.IterVar.iter_type: ThreadIndex
+_DATA_PARALLEL_THREAD = 1  # kind of an axis, by definition of TVM (tirx.IterVar.iter_type): ThreadIndex
 _LIMITS = Limits()
 
 

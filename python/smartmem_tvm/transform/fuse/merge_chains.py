@@ -9,15 +9,14 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ...analysis.chain import LARGE, SLACK, plan_of, sketch
-from ...analysis.chain_groups import LEAST_DEPTH, Group, Search, identity, launches
+from ...analysis.chain_groups import Group, Search, identity, launches
 from ...ir.chain import Chain, write_chain
 from ...ir.compose import fresh
-from ...ir.graph import MOST_INPUTS, Graph, Node, graphs, kernel_name, write
+from ...ir.graph import Graph, Node, graphs, kernel_name, write
 from ...ir.kernel import Stage, shape_of, substitute
 from ...ir.roll import roll
+from ...tables.fusion_policy import FORBIDDEN, LEAST_DEPTH, MOST_INPUTS, MOST_WRITTEN_OUT, may_fuse
 from ...target import Limits
-
-_MOST_CODE = 160  # unrolled stages of a kernel, at most: compiling so many takes seconds
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.MergeChains")
@@ -58,6 +57,9 @@ class MergeChains:
 
     def _merge(self, mod: tvm.IRModule, graph: Graph, groups: list[Group]) -> tvm.IRModule:
         builder, log, merged = relax.BlockBuilder(mod), [], {}
+        if not may_fuse("chains"):
+            log += [group.entry("kept", FORBIDDEN) for group in groups]
+            return write(mod, graph, log)
         for group in groups:
             for part in _fitting(graph, group, self.device, log):
                 merged[part] = part.call(builder)
@@ -109,7 +111,7 @@ def _too_large(part: _Part, device: Limits) -> str:
     shared = plan_of([sketch(stage) for stage in part.chain.stages], part.chain.own, device).shared_bytes
     if shared > device.shared_bytes - SLACK:
         return f"what its kernels give each other takes {shared} bytes, and threads share {device.shared_bytes}"
-    if len(part.chain.stages) > _MOST_CODE:
+    if len(part.chain.stages) > MOST_WRITTEN_OUT:
         return f"its kernels do not repeat themselves: {len(part.chain.stages)} of them are too much code"
     if len(part.chain.inputs) + len(part.chain.outputs) > MOST_INPUTS:
         return f"it reads and writes more than {MOST_INPUTS} tensors"

@@ -64,6 +64,7 @@ def test_a_window_with_a_bias_and_a_mask(tmp_path):
     check(func, shape, None, tmp_path, lambda *a: reference(*a, lambda s: s + rel + low), bias=rel, mask=low)
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize(
     ("shape", "tile"),

@@ -226,6 +226,7 @@ def test_transposed_convolution(channels, rule):
     check([x, w], output, reference, window_rules())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("size", "stride", "pad"), [(2, 2, 0), (3, 1, 1), (3, 2, 1), (5, 1, 2)])
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_pooling(kind, size, stride, pad):

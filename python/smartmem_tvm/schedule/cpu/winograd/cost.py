@@ -17,6 +17,7 @@ from ..machine import (
     FMA_LANES,
     PLAIN_CONVOLUTION,
     PLANE_COPY,
+    SECOND_LEVEL_BYTES,
     SPILL_RATE,
     TRANSFORM,
 )
@@ -25,8 +26,10 @@ from .plan import WinogradPlan
 from .shape import Windows
 from .transforms import WINDOW
 
-_CACHED_BYTES = 512 * 1024  # bytes of weights that are still in the second-level cache from the last inference
-_GAIN = 0.8  # of the plain convolution's time: a transformed one has to be faster, as its weights are larger
+_CACHED_BYTES = SECOND_LEVEL_BYTES // 2  # of weights that are still in the cache from the last inference
+# Share of the plain convolution's cycles. Chosen: transformed weights take 1.8 or four times the memory, and a small
+# gain is not worth that (2026-11-25).
+_GAIN = 0.8
 
 
 def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
-from ..machine import FLOAT_BYTES, THIRD_LEVEL_RATE, WAKE_WINOGRAD
+from ..machine import FLOAT_BYTES, SECOND_LEVEL_BYTES, THIRD_LEVEL_RATE, WAKE_WINOGRAD
 from ..params import CpuParams
 from ..tile import Tile, cycles, fits
 from .shape import Windows
 from .transforms import WINDOW
 
-BLOCK_BYTES = 512 * 1024  # bytes of transformed tiles: half of a second-level cache
-SUMS_BYTES = 256 * 1024  # bytes of the products of a group of filters
-_MOST_VECTORS = 6  # vectors in a row of a register tile
+BLOCK_BYTES = SECOND_LEVEL_BYTES // 2  # of transformed tiles
+SUMS_BYTES = SECOND_LEVEL_BYTES // 4  # of the products of a group of filters
+_MOST_VECTORS = 6  # vectors in a row of a register tile. Chosen: no times were kept (2026-11-24)
 
 
 def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:

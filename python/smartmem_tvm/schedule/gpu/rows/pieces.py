@@ -24,7 +24,9 @@ from ...core.expressions import Walk
 from ...core.nest import fresh, index
 from .program import RowProgram, Step
 
-_TOGETHER = (8, 4, 2, 1)  # vector lengths: the columns of a piece are a multiple of the widest that divides the row
+# Elements of a vector. By definition of CUDA: 16 bytes are eight float16; the columns of a piece are a multiple of the
+# widest one that divides the row.
+_TOGETHER = (8, 4, 2, 1)
 
 
 def in_pieces(program: RowProgram, blocks: int) -> list[RowProgram] | None:

@@ -20,9 +20,10 @@ from ..vectors import computed_types
 from .program import RowProgram, Step
 
 _SECTOR = SECTOR // FLOAT_BYTES  # elements of float32
-_FEWEST_LANES = 4  # rows that a thread block reads side by side at least: half a sector
-_MOST_LANES = 32
-_GROUP_REGISTERS = 1 << 15  # registers for values of rows: half of the smallest register file of a thread block
+_FEWEST_LANES = 4  # rows that a thread block reads side by side at least. Chosen: half a sector is still used
+_MOST_LANES = 32  # rows that it reads side by side at most. Chosen: a warp then reads whole lines
+# Registers for values of rows. Chosen: half of the 65,536 of a processor in NVIDIA's data sheets.
+_GROUP_REGISTERS = 1 << 15
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from .program import RowProgram, Step, collected, row_program_of, without_vector
 from .row_plan import RowPlan, fits, plan_of, writes_by_columns
 from .split_reduction import pays_in_pieces, split_reduction
 
-_WRITTEN_OUT = 64  # most iterations of a loop that is fully unrolled
-_STRIP = 8  # unroll factor of a longer loop
-_DIRECT = 32  # partial results that each thread of a row combines by itself
+_WRITTEN_OUT = 64  # steps of a loop that is fully unrolled, at most. Chosen: the code of a kernel stays short
+_STRIP = 8  # steps of a longer loop that are unrolled. Chosen: no times were kept (2026-11-21)
+_DIRECT = 32  # partial results that each thread of a row combines by itself. Chosen: as many as a warp has threads
 
 
 class GpuRows(GpuRule):

@@ -18,9 +18,12 @@ from ...core.expressions import largest_divisor
 from ...core.nest import fresh, index
 from ...core.reduction import combiner_of
 
-LONG = 1 << 15  # terms from which on two launches for a reduction cost less than the wait for one thread block
-_FOR_EACH_ROW = 1 << 10  # further terms per row of a normalisation, whose pieces are read from memory three times
-_FEWEST_PARTS = 8
+# Terms from which on two launches for a reduction cost less than the wait for one thread block: measured on an H100,
+# where pieces pay beyond 31,360 (2026-11-25, `python benchmarks/long_rows.py -o benchmarks/long_rows.json`).
+LONG = 1 << 15
+# Further terms per row of a normalisation, whose pieces are read from memory three times: fitted to the same times.
+_FOR_EACH_ROW = 1 << 10
+_FEWEST_PARTS = 8  # parts of the terms of a sum, at least. Chosen: fewer are not worth a second launch
 
 
 def split_reduction(kernel: Kernel, busy_blocks: int) -> tuple[Kernel, Kernel] | None:

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from ..core.nest import Scope, block, index
-from . import tile_unit
-from .tile_unit import DEPTH, SIDE
+from ...core.nest import Scope, block, index
+from . import amx
+from .amx import DEPTH, SIDE
 
 SPAN = 2 * SIDE  # rows, and columns, of a block of results: two tiles of the left operand times two of the right one
 _ROUNDED_AT_ONCE = 16
 
 
-def round_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:
+def tiles_of_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:
     """Return ``tiles[row // 16, k // 32, row % 16, k % 32] = bfloat16(line[k])`` for a row of a left operand."""
     side = index(SIDE)
 
@@ -31,17 +31,17 @@ def round_line(scope: Scope, line, tiles, row, steps: int) -> tirx.Stmt:
     return scope.loop(steps, rounded, "step")
 
 
-def round_lines(scope: Scope, lines, tiles, first, steps: int, width: int) -> tirx.Stmt:
+def tiles_of_lines(scope: Scope, lines, tiles, first, steps: int, width: int) -> tirx.Stmt:
     """Return the copy of columns of a right operand into tiles of bfloat16 pairs, as uint32.
 
     ``tiles[first + j // 16, k // 32, k % 32 // 2, j % 16] = bfloat16(lines[k, j]), bfloat16(lines[k + 1, j])``
     """
     return scope.loop(
-        steps, lambda step: round_step(scope, lines, step * index(DEPTH), tiles, first, step, width), "step"
+        steps, lambda step: tiles_of_step(scope, lines, step * index(DEPTH), tiles, first, step, width), "step"
     )
 
 
-def round_step(scope: Scope, lines, at, tiles, first, step, width: int) -> tirx.Stmt:
+def tiles_of_step(scope: Scope, lines, at, tiles, first, step, width: int) -> tirx.Stmt:
     """Return the same for one step along the depth, which begins at line `at` of `lines`."""
 
     def one(k, part: int) -> tirx.Stmt:
@@ -82,7 +82,7 @@ class Sums:
         """
         *outer, row, column = first
         return cls(
-            lambda a, b: tile_unit.address(buffer, *outer, row + index(a * SIDE), column + index(b * apart)),
+            lambda a, b: amx.address(buffer, *outer, row + index(a * SIDE), column + index(b * apart)),
             int(buffer.shape[-1]) * 4,
         )
 
@@ -125,23 +125,23 @@ def multiply_block(
     totals = {(a, b): 2 * a + b for a in down for b in across}
 
     def step(t) -> tirx.Stmt:
-        left = [tile_unit.load(4 + a, operands.left_at(a, first + t), operands.left_streams) for a in down]
-        right = [tile_unit.load(6 + b, operands.right_at(b, first + t), not operands.left_streams) for b in across]
-        return block(*left, *right, *(tile_unit.multiply(c, 4 + a, 6 + b) for (a, b), c in totals.items()))
+        left = [amx.load(4 + a, operands.left_at(a, first + t), operands.left_streams) for a in down]
+        right = [amx.load(6 + b, operands.right_at(b, first + t), not operands.left_streams) for b in across]
+        return block(*left, *right, *(amx.multiply(c, 4 + a, 6 + b) for (a, b), c in totals.items()))
 
     def start(a: int, b: int, c: int) -> tirx.Stmt:
         if so_far is None:
-            return tile_unit.zero(c)
-        return tile_unit.load(c, so_far.at(a, b), row_bytes=so_far.row_bytes)
+            return amx.zero(c)
+        return amx.load(c, so_far.at(a, b), row_bytes=so_far.row_bytes)
 
     started = [start(a, b, c) for (a, b), c in totals.items()]
-    kept = [tile_unit.keep(c, done.at(a, b), done.row_bytes) for (a, b), c in totals.items()]
+    kept = [amx.keep(c, done.at(a, b), done.row_bytes) for (a, b), c in totals.items()]
     return block(*started, scope.loop(steps, step, "step"), *kept)
 
 
 def _bits(vector):
     """Return the bits of a vector as bfloat16; a vector of uint16 holds these bits already."""
-    return vector if str(vector.ty.dtype).startswith("uint16") else tile_unit.rounded_bits(vector)
+    return vector if str(vector.ty.dtype).startswith("uint16") else amx.bfloat16_bits(vector)
 
 
 def _vector(first):

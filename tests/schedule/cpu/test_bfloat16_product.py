@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of numbers rounded to bfloat16: the tile unit's instructions, the numbers, and what stays in float32."""
+"""Products of numbers rounded to bfloat16: the instructions of AMX, the numbers, and what stays in float32."""
 
 import ml_dtypes
 import numpy as np
@@ -9,6 +9,7 @@ from tvm import relax, te
 
 import helpers
 import smartmem_tvm
+from covering import pairs, singles
 from smartmem_tvm.cpu_features import has_tiles
 from smartmem_tvm.deploy.cpu_build import build_kernels
 from smartmem_tvm.ir.graph import read_log
@@ -170,7 +171,7 @@ def test_products_of_all_shapes(case, constant, monkeypatch):
     arrays = (x,) if constant else (x, w)
     want, exact = reference(rounded(x), rounded(w)), reference(x.astype("float64"), w.astype("float64"))
     scheduled = schedule(mod)
-    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Bfloat16Product"}
     # TVM's own loops keep a computed operand in float32.
     np.testing.assert_allclose(results(mod, PLAIN, *arrays), exact, atol=1e-2 * np.abs(exact).max(), rtol=0)
     if has_tiles(host_target()):
@@ -178,14 +179,13 @@ def test_products_of_all_shapes(case, constant, monkeypatch):
         np.testing.assert_allclose(found, want, atol=2e-5 * np.abs(want).max(), rtol=2e-5)
 
 
-@pytest.mark.parametrize("constant", [True, False], ids=["packed", "given"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "constant"), singles(CASES, [True, False]))
 def test_numbers_that_are_stored_rounded_are_copied_as_they_are(case, constant, monkeypatch):
     monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
     body, x_shape, w_shape, reference = CASES[case]
     x, w = draw(*x_shape).astype(ml_dtypes.bfloat16), rounded(draw(*w_shape)).astype("float32")
     scheduled = schedule(with_rounding(module(body, x_shape, w, constant=constant, stored="bfloat16")))
-    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Bfloat16Product"}
     if constant:  # else the weights are rounded
         assert "cvtneps2bf16" not in assembly(kernel(scheduled))
     if has_tiles(host_target()):
@@ -270,23 +270,23 @@ def convolved(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
     return np.maximum(np.einsum("cijpq,fcpq->fij", view[:, ::stride, ::stride], w), 0)
 
 
-@pytest.mark.parametrize("cores", [1, 8])
-@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "side, channels, rows, stride",
-    [
-        (14, 64, 96, 1),
-        (7, 128, 128, 1),  # two lines are less than a tile; one is left over
-        (16, 32, 64, 1),
-        (33, 96, 40, 1),  # a line is two tiles and one column
-        (50, 32, 33, 1),
-        (28, 64, 64, 2),
-        (19, 64, 130, 2),
-        (19, 40, 130, 2),  # channels that fill no tile
-        (12, 512, 64, 1),  # sums in parts of the depth
-    ],
-)
-def test_a_padded_convolution_is_a_copy_and_a_product(side, channels, rows, stride, stored, cores, monkeypatch):
+# Side of the picture, channels, filters, stride.
+IMAGES = [
+    (14, 64, 96, 1),
+    (7, 128, 128, 1),  # two lines are less than a tile; one is left over
+    (16, 32, 64, 1),
+    (33, 96, 40, 1),  # a line is two tiles and one column
+    (50, 32, 33, 1),
+    (28, 64, 64, 2),
+    (19, 64, 130, 2),
+    (19, 40, 130, 2),  # channels that fill no tile
+    (12, 512, 64, 1),  # sums in parts of the depth
+]
+
+
+@pytest.mark.parametrize(("image", "how"), singles(IMAGES, pairs(["float32", "bfloat16"], [1, 8])), ids=str)
+def test_a_padded_convolution_is_a_copy_and_a_product(image, how, monkeypatch):
+    (side, channels, rows, stride), (stored, cores) = image, how
     monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
     target = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": cores})
     x, w = draw(channels, side, side), draw(rows, channels, 3, 3)
@@ -294,7 +294,7 @@ def test_a_padded_convolution_is_a_copy_and_a_product(side, channels, rows, stri
     mod = with_rounding(module(padded(stride), x.shape, w, stored=stored), target)
     assert [entry["multiplied"] for entry in read_log(mod)] == ["bfloat16"]
     scheduled = schedule(mod, target)
-    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Elementwise + RoundedProduct"}
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Elementwise + Bfloat16Product"}
     assert "image = " in kernel(scheduled).script()
     want, exact = convolved(rounded(x), rounded(w), stride), convolved(x.astype("float64"), w, stride)
     np.testing.assert_allclose(results(mod, PLAIN, given), exact, atol=2e-2 * exact.max(), rtol=0)
@@ -303,8 +303,7 @@ def test_a_padded_convolution_is_a_copy_and_a_product(side, channels, rows, stri
         np.testing.assert_allclose(found, want, atol=2e-5 * want.max(), rtol=2e-5)
 
 
-@pytest.mark.parametrize("size", [(1, 3), (3, 1), (5, 5)])
-@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize(("size", "dilation"), [((1, 3), 2), ((3, 1), 1), ((5, 5), 2)])
 def test_windows_of_all_kinds_over_an_image_in_tiles(size, dilation, monkeypatch):
     """Through the whole pipeline: a batch of one, bias, and a residual that is added."""
     monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
@@ -318,7 +317,7 @@ def test_windows_of_all_kinds_over_an_image_in_tiles(size, dilation, monkeypatch
     mod, (x,) = helpers.module(body, (1, 64, 21, 20)), helpers.random((1, 64, 21, 20))
     target = host_target() if has_tiles(host_target()) else TILES
     compiled = smartmem_tvm.compile(mod, target, smartmem_tvm.Options(precision="bfloat16"))
-    assert "RoundedProduct" in " ".join(rule["name"] for rule in compiled.rules.values())
+    assert "Bfloat16Product" in " ".join(rule["name"] for rule in compiled.rules.values())
     if has_tiles(host_target()):
         (want,) = helpers.run(mod, x)
         np.testing.assert_allclose(compiled.run(x)[0], want, atol=2e-2 * np.abs(want).max(), rtol=0)
@@ -331,7 +330,7 @@ def test_a_network_s_convolution_is_rounded_before_it_is_transformed(stride):
         lambda x: helpers.op.nn.conv2d(x, helpers.constant(64, 64, 3, 3), strides=stride, padding=1), (1, 64, 28, 28)
     )
     compiled = smartmem_tvm.compile(mod, TILES, smartmem_tvm.Options(precision="bfloat16"))
-    assert {rule["name"] for rule in compiled.rules.values()} == {"Elementwise + RoundedProduct"}
+    assert {rule["name"] for rule in compiled.rules.values()} == {"Elementwise + Bfloat16Product"}
 
 
 def of_groups(rows: int, depth: int):
@@ -358,7 +357,7 @@ def test_products_of_groups(groups, rows, depth, constant, monkeypatch):
     monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
     mod = with_rounding(module(of_groups(rows, depth), x.shape, w, constant=constant))
     scheduled = schedule(mod)
-    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"RoundedProduct"}
+    assert {rule["name"] for rule in kernel_rules(scheduled).values()} == {"Bfloat16Product"}
     parts = zip(np.split(rounded(w), groups), np.split(rounded(x), groups), strict=True)
     want, given = np.concatenate([a @ b for a, b in parts]), (x,) if constant else (x, w)
     np.testing.assert_allclose(results(mod, PLAIN, *given), want, atol=2e-2 * np.abs(want).max(), rtol=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognise a window over single channels (a lone window): depthwise convolution and pooling, with their padding.
+"""Recognise a channelwise window: one that slides over each channel alone, in convolutions and pools, with padding.
 
     pad[n, c, y, x] = 1 <= y <= h and 1 <= x <= w ? in[n, c, y - 1, x - 1] : 0
     sum[n, c, y, x] += pad[n, c, y*s + p, x*s + q] * W[c, p, q]
@@ -27,8 +27,12 @@ from ..core.reduction import Reduction, reduction_of
 from .padding import padding_of
 from .sliding_image import Image
 
-_CHANNELS = 8  # channels; so many or more are lanes even where the results are not contiguous along them
-_GROUPS = (2, 4, 8, 16)  # channels of a group, up to a vector; larger groups are left to products
+# Channels; so many or more are lanes even where results are not contiguous along them. Chosen: they fill a vector of
+# AVX2.
+_CHANNELS = 8
+# Channels of a group. Chosen: those that divide a vector, up to one of AVX-512; larger groups are left to products.
+# docs/cpu.md (Few channels a group) has the times of 2 to 16, 2026-11-27.
+_GROUPS = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +88,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class LoneWindow:
+class ChannelwiseWindow:
     """A reduction over a window in the lines and columns of one picture.
 
     Attributes
@@ -166,7 +170,7 @@ class LoneWindow:
         return tvm_ffi.structural_map(term, (ir.TensorLoad, lambda ld: value if ld.source.same_as(source) else ld))
 
 
-def lone_window_of(kernel: Kernel) -> LoneWindow | None:
+def channelwise_window_of(kernel: Kernel) -> ChannelwiseWindow | None:
     """Return the window in a prepared kernel, or None if there is none."""
     maker, rest = maker_of(kernel)
     reduction = reduction_of(Kernel(kernel.inputs, kernel.outputs, rest))
@@ -189,17 +193,17 @@ def lone_window_of(kernel: Kernel) -> LoneWindow | None:
         near = _strides(reduction, load, group.member)[1] == 1 and fastest.same_as(group.var) and along[0] == 1
         if not near or (maker is not None and has_select(value)):  # a group may span two joined tensors
             return None
-        return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], fastest, group)
+        return ChannelwiseWindow(reduction, load, maker, value, fill, line, sides[-1], fastest, group)
     apart = _channels_apart(reduction, load, maker, sides) if maker is not None else None
     if apart is not None and not apart.same_as(fastest):
-        return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], apart)
+        return ChannelwiseWindow(reduction, load, maker, value, fill, line, sides[-1], apart)
     channel = None if fastest.same_as(sides[-1].var) else fastest
     if any(fastest.same_as(side.var) for side in sides[:-1]) or along[0] != 1:
         return None
     # Lanes must be contiguous in the picture, too, or as far from each other as the stride.
     if along[1] != (sides[-1].stride if channel is None else 1):
         return None
-    return LoneWindow(reduction, load, maker, value, fill, line, sides[-1], channel)
+    return ChannelwiseWindow(reduction, load, maker, value, fill, line, sides[-1], channel)
 
 
 def group_of(load: ir.TensorLoad, reduce: Collection, extents: Mapping) -> Group | None:
@@ -215,7 +219,7 @@ def group_of(load: ir.TensorLoad, reduce: Collection, extents: Mapping) -> Group
     return None
 
 
-def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneWindow | None:
+def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> ChannelwiseWindow | None:
     """Return a window that also sums up channels as a window over single pictures.
 
     The result is None if the window reads only padding, or if a condition other than the padding chooses the picture's
@@ -231,7 +235,7 @@ def picture_of(reduction: Reduction, image: Image, maker: Stage | None) -> LoneW
     ]
     if None in sides:
         return None
-    return LoneWindow(reduction, image.load, maker, value, fill, *sides, None)
+    return ChannelwiseWindow(reduction, image.load, maker, value, fill, *sides, None)
 
 
 def _channels_apart(reduction: Reduction, load, maker: Stage, sides: list[Side]):

@@ -23,7 +23,7 @@ from ..core.reduction import combiner_of
 _EXPONENTIALS = frozenset({"exp", "reinterpret"})  # the call itself, and the one in `VectorizeMath`'s polynomial
 
 
-def own_sums_inverted(kernel: Kernel) -> Kernel:
+def division_by_inverse(kernel: Kernel) -> Kernel:
     """Return the kernel with these quotients as products."""
     sums = [(stage, source) for stage in kernel.stages if (source := _summed(stage)) is not None]
     exponentials = {stage.body.buffer for stage in kernel.stages if sums and _is_exponential(stage)}

@@ -19,20 +19,20 @@ from ..core.nest import fresh
 from ..core.plans import Price
 from ..core.reduction import Reduction, reduction_of
 from . import machine
-from .chunks import Chunks
+from .gemm.amx import DEPTH, SIDE, bits_of, of_bits
+from .gemm.amx_block import SPAN
+from .gemm.amx_image import AmxImage, amx_image_of
+from .gemm.chunks import Chunks
+from .gemm.micro_kernels import BFLOAT16, FLOAT
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
 from .tile import Tile
-from .tile_block import SPAN
-from .tile_image import TileImage, tile_image_of
-from .tile_unit import DEPTH, SIDE, bits_of, of_bits
 
-BFLOAT16, FLOAT = "bfloat16", "float32"
 BLOCK = SIDE * DEPTH
 _TILE_CYCLES = machine.TILE_PRODUCT
 _COPY = machine.ROUND_COPY
 _GATHER = machine.ROUND_GATHER
-_START = machine.TILE_UNIT_START
+_START = machine.AMX_START
 _NEAR_STEPS = 16  # steps along the depth: 32 KiB, two tiles each
 _WIDE = 2 * SPAN  # elements of 16 bits: two cache lines, which are fetched together
 _KEPT_BYTES = 1024 * 1024  # bytes of copied operands that a task keeps in its second-level cache
@@ -43,7 +43,7 @@ def round_operand(value):
     return value.astype(BFLOAT16).astype(FLOAT)
 
 
-def unrounded(value):
+def before_bfloat16(value):
     """Return the operand of `round_operand`, or a widened bfloat16 load as it is; None if a value is neither.
 
     A value that is exactly a bfloat16, because it was stored as one, becomes the bits of it: a uint16.
@@ -59,9 +59,9 @@ def unrounded(value):
     return value if isinstance(inner, ir.TensorLoad) else None
 
 
-def is_rounded(product: Product) -> bool:
+def is_bfloat16(product: Product) -> bool:
     """Whether both operands of a product of a chain of rows are rounded to bfloat16."""
-    return unrounded(product.left) is not None and unrounded(product.right) is not None
+    return before_bfloat16(product.left) is not None and before_bfloat16(product.right) is not None
 
 
 def plain_contraction(kernel: Kernel) -> Contraction | None:
@@ -73,16 +73,16 @@ def plain_contraction(kernel: Kernel) -> Contraction | None:
     return contraction if str(contraction.reduction.accumulator.ty.dtype) == FLOAT else None
 
 
-class RoundedPlan(MatmulPlan):
+class Bfloat16Plan(MatmulPlan):
     """A contraction whose operands are rounded to bfloat16; `contraction` holds them before rounding."""
 
     @classmethod
-    def of(cls, kernel: Kernel, params: CpuParams) -> RoundedPlan | None:
+    def of(cls, kernel: Kernel, params: CpuParams) -> Bfloat16Plan | None:
         """Return the plan of a prepared kernel, or None if it multiplies no rounded numbers."""
         contraction = plain_contraction(kernel)
         if contraction is None:
             return None
-        left, right = unrounded(contraction.left), unrounded(contraction.right)
+        left, right = before_bfloat16(contraction.left), before_bfloat16(contraction.right)
         if left is None or right is None:
             return None
         return cls(replace(contraction, left=left, right=right), params)
@@ -127,9 +127,9 @@ class RoundedPlan(MatmulPlan):
         return all(walk.load_stride(load, var) == stride for var, stride in wanted.items() if walk.extents[var] > 1)
 
     @cached_property
-    def image(self) -> TileImage | None:
+    def image(self) -> AmxImage | None:
         """The image from which tiles of the right operand are loaded, if the left one is in the order of its taps."""
-        found = tile_image_of(self.contraction) if self.left_in_blocks else None
+        found = amx_image_of(self.contraction) if self.left_in_blocks else None
         if found is None or found.width > found.image.sizes[1]:
             return None
         innermost = self.contraction.depth[-1]
@@ -204,7 +204,7 @@ class RoundedPlan(MatmulPlan):
         """The result of `cycles` by its terms."""
         tiles = self.image.tiles_of(self.columns) if self.image is not None else -(-self.columns // SIDE)
         products = self.batch * -(-self.rows // SIDE) * tiles * self.steps * _TILE_CYCLES
-        terms = {"asking for the tile unit": _START, "products of tiles": products}
+        terms = {"requesting AMX": _START, "products of tiles": products}
         terms |= {"copies of operands": self.cycles - products - _START}
         return Price(self.cycles, terms, shared=self.params.cores if self.parallel else 1)
 

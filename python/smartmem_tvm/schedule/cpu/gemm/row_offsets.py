@@ -12,15 +12,18 @@ row's start are the same for all rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tvm import tirx
 
-from ...ir.kernel import substitute
-from ..core.expressions import uses
-from ..core.nest import UNROLL, Scope, block, current_index_type, index, scratch, store
+from ....ir.kernel import substitute
+from ...core.expressions import uses
+from ...core.nest import UNROLL, Scope, block, current_index_type, index, scratch, store
+from .axis import Strip
+from .operands import Reader
 
 
-class RowPlaces:
+class RowOffsets:
     """The start indices of the rows of one tile.
 
     Parameters
@@ -64,3 +67,18 @@ class RowPlaces:
             return self.buffer[i, self.moving.index(dim)] + self.scope.index(step - first)
 
         return tirx.BufferLoad(self.load.source, [at(dim) for dim in range(len(self.load.indices))])
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetRows:
+    """The source of such a left operand: ``point(row)`` are the values of all iterators but those of the depth."""
+
+    scope: Scope
+    load: tirx.PrimExpr
+    depth: Sequence
+    point: Callable
+
+    def of(self, rows: Strip) -> Reader:
+        """Return the rows of a tile, whose start indices are computed first."""
+        offsets = RowOffsets(self.scope, self.load, self.depth, lambda i: self.point(rows.first + i), rows.size)
+        return Reader(lambda _, step: lambda i: offsets.read(i, step.point), [offsets.buffer], offsets.find())

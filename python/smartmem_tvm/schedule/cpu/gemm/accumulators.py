@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from tvm import tirx
 
-from ...ir.pairs import widened
-from ..core.nest import UNROLL, Scope, allocate, block, index, scratch, store
-from .pair_vectors import dots, lies_in_row, vector_of
+from ....ir.pairs import widened
+from ...core.nest import UNROLL, Scope, allocate, block, index, scratch, store
+from ..pair_vectors import dots, lies_in_row, vector_of
 
-_MOST_BYTES = 1024  # a buffer of so many bytes or more is allocated on the heap by TVM, once per tile
+# Bytes. By definition of TVM (`kMaxStackAlloca`): it allocates a buffer of so many or more on the heap, once per tile.
+_MOST_BYTES = 1024
 
 
 class Accumulators:

@@ -7,7 +7,7 @@ from tvm import te, tirx, topi
 
 from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.ir.walk import contains
-from smartmem_tvm.schedule.cpu.own_sums import own_sums_inverted
+from smartmem_tvm.schedule.cpu.softmax_division import division_by_inverse
 
 
 def softmax(x):
@@ -17,7 +17,7 @@ def softmax(x):
 
 def quotients(inputs, output) -> tuple[bool, bool]:
     """Whether the last stage divides elements, and whether it divides one by a sum."""
-    kernel = own_sums_inverted(parse(te.create_prim_func([*inputs, output])))
+    kernel = division_by_inverse(parse(te.create_prim_func([*inputs, output])))
     value = kernel.last.body.value
     ones = contains(value, tirx.Div, lambda each: isinstance(each.a, tirx.FloatImm))
     return contains(value, tirx.Div, lambda each: not isinstance(each.a, tirx.FloatImm)), ones

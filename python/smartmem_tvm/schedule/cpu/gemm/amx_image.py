@@ -15,21 +15,22 @@ from functools import cached_property
 
 from tvm import tirx
 
-from ...ir.kernel import substitute
-from ..core.contraction import Contraction
-from ..core.expressions import Walk
-from ..core.nest import Scope, index
-from . import machine, tile_unit
-from .sliding_image import Image, image_of
-from .tile_block import SPAN, pair_of
-from .tile_unit import DEPTH, SIDE
+from ....ir.kernel import substitute
+from ...core.contraction import Contraction
+from ...core.expressions import Walk
+from ...core.nest import Scope, index
+from .. import machine
+from ..sliding_image import Image, image_of
+from . import amx
+from .amx import DEPTH, SIDE
+from .amx_block import SPAN, pair_of
 
 _COPY = machine.ROUND_COPY
 _GATHER = machine.ROUND_GATHER_IMAGE
 
 
 @dataclass(frozen=True, eq=False)
-class TileImage:
+class AmxImage:
     """The image that windows slide over, and its lines cut into tiles.
 
     Attributes
@@ -151,10 +152,10 @@ class TileImage:
             line, column = (line, digit) if along else (line + digit * index(down), column)
         tile = tirx.floordiv(tirx.floormod(place, columns), index(SIDE))
         block = tirx.floormod(step, blocks) * index(self.across) + tile
-        return tile_unit.address(tiles, column, line, block, 0, 0)
+        return amx.address(tiles, column, line, block, 0, 0)
 
 
-def tile_image_of(contraction: Contraction) -> TileImage | None:
+def amx_image_of(contraction: Contraction) -> AmxImage | None:
     """Return the image in the right operand of a contraction; None if it cannot be copied into these tiles.
 
     The caller has to check that the image has `width` columns and `channels` channels.
@@ -174,4 +175,4 @@ def tile_image_of(contraction: Contraction) -> TileImage | None:
     if not begins or len(along) > 1 or any(tap[1] for tap in along):
         return None
     lines, columns = (extents[v] for v in contraction.columns)
-    return TileImage(image, channels[0], lines, columns, -(-extents[channels[0]] // DEPTH) * DEPTH, taps)
+    return AmxImage(image, channels[0], lines, columns, -(-extents[channels[0]] // DEPTH) * DEPTH, taps)

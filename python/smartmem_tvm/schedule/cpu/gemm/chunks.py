@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from ..core.nest import block, index, split_work
+from ...core.nest import block, index, split_work
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AMX, the tile unit of a CPU: eight registers of 16 rows of 64 bytes, and products of bfloat16 tiles.
+"""AMX instructions of a CPU: eight registers of 16 rows of 64 bytes, and products of bfloat16 tiles.
 
     C[m, n] += sum_k A[m, k] * B[k // 2, n, k % 2]       A: 16 x 32, B: 16 x 16 pairs, C: 16 x 16 float32
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import tirx
 
-from ..core.nest import block, index, scratch, store
+from ...core.nest import block, index, scratch, store
 
 SIDE, DEPTH = 16, 32  # rows, or columns, of a tile; bfloat16 numbers along the depth in a row of it
 ROW_BYTES = 64
@@ -84,7 +84,7 @@ def whole(buffer) -> tirx.Stmt:
     return block(*(store(buffer, tirx.const(0, buffer.ty.dtype), *end) for end in ends))
 
 
-def rounded_bits(vector):
+def bfloat16_bits(vector):
     """Return the bits of 16 float32 numbers as bfloat16, rounded to the nearest, ties to even; NaN stays NaN."""
     rounded = tirx.call_llvm_pure_intrin("float16x16", "llvm.x86.avx512bf16.cvtneps2bf16.512", vector)
     return tirx.reinterpret("uint16x16", rounded)
