@@ -33,9 +33,9 @@ from ...core.decisions import decide, declined, priced
 from ..gemm.ptx import HALF
 from ..gemm.staged_operand import goes_by_itself
 from ..launch import GpuRule
-from .flash_thread import AttentionThread
+from .flash_thread import FlashThread
 from .flash_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits, price
-from .flash_wgmma import GroupAttentionThread
+from .flash_wgmma import FlashWgmmaThread
 from .softmax import SoftmaxAttention
 
 _Plan = tuple[SoftmaxAttention, AttentionShape, AttentionTile]
@@ -93,7 +93,7 @@ class GpuMatrixAttention(GpuRule):
 
     def emit(self, plan: _Plan) -> tirx.Stmt:
         """Return the whole loop nest."""
-        thread = GroupAttentionThread if plan[2].group else AttentionThread
+        thread = FlashWgmmaThread if plan[2].group else FlashThread
         return thread(*plan).kernel()
 
 

@@ -25,7 +25,7 @@ _LOG2_E = math.log2(math.e)
 _PAIR = 2  # neighbouring columns of a lane, by definition of PTX (fragments of mma)
 
 
-class AttentionThread:
+class FlashThread:
     """The statements of one thread, and the kernel around them."""
 
     def __init__(self, attention: SoftmaxAttention, shape: AttentionShape, tile: AttentionTile):

@@ -19,11 +19,11 @@ from tvm import tirx
 from ...core.nest import block, index
 from ..gemm import ptx
 from ..gemm.mma import fragment, group_products
-from .flash_thread import AttentionThread
+from .flash_thread import FlashThread
 from .flash_tile import TERMS
 
 
-class GroupAttentionThread(AttentionThread):
+class FlashWgmmaThread(FlashThread):
     """The statements of one thread."""
 
     @property

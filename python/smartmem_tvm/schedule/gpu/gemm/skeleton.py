@@ -12,6 +12,7 @@ a second launch adds the partial sums          split-K only
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import gcd
 from typing import NamedTuple, Protocol
@@ -133,10 +134,10 @@ class MicroKernel(Protocol):
         """Add the sums of slices, and hand each result that exists to the epilogue."""
 
 
-class Staging(Protocol):
+class Staging(ABC):
     """The way of tiles of both operands into shared memory, while other tiles are multiplied.
 
-    Attributes
+    Parameters
     ----------
     rounds : int
         Tiles of terms of a thread block, one after the other.
@@ -144,21 +145,24 @@ class Staging(Protocol):
         Shared memory and registers, before and after those of the micro-kernel.
     """
 
-    rounds: int
-    buffers: list
-    held: list
+    def __init__(self, rounds: int, buffers: list, held: list | None = None):
+        self.rounds, self.buffers, self.held = rounds, buffers, held or []
 
     def declare(self) -> tirx.Stmt | None:
         """Return a statement before all others."""
+        return None
 
     def begin(self, place: Place, thread: Thread) -> tirx.Stmt | None:
         """Bring the tiles that the first round needs."""
+        return None
 
+    @abstractmethod
     def round(self, place: Place, thread: Thread, step, multiply: Callable[[object], tirx.Stmt]) -> tirx.Stmt:
         """Return round `step`: multiply its tiles, and bring later ones; `multiply` takes the number of tiles."""
 
     def end(self) -> tirx.Stmt | None:
-        """Wait until all products are there and shared memory is free."""
+        """Wait for the last products where TVM inserts no barriers."""
+        return None
 
 
 class Gemm:

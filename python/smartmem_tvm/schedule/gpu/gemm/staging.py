@@ -17,13 +17,13 @@ from ..launch import when
 from . import ptx
 from .gathered_operand import GatheredOperand
 from .prefetched_operand import PrefetchedOperand
-from .skeleton import Place, Thread
+from .skeleton import Place, Staging, Thread
 from .staged_operand import StagedOperand
 
 Multiply = Callable[[object], tirx.Stmt]
 
 
-class Prefetched:
+class Prefetched(Staging):
     """Tiles pass through registers: those of the next round are in flight while the ones before are multiplied.
 
     Parameters
@@ -35,14 +35,8 @@ class Prefetched:
     """
 
     def __init__(self, scope: Scope, left: PrefetchedOperand, right: PrefetchedOperand, rounds: int, whole: bool):
-        self.scope, self.left, self.right, self.rounds, self.whole = scope, left, right, rounds, whole
-        self.buffers, self.held = [left.shared, right.shared, left.staged, right.staged], []
-
-    def declare(self) -> None:
-        """Nothing comes before the sums."""
-
-    def end(self) -> None:
-        """TVM inserts the barriers."""
+        super().__init__(rounds, [left.shared, right.shared, left.staged, right.staged])
+        self.scope, self.left, self.right, self.whole = scope, left, right, whole
 
     def begin(self, place: Place, thread: Thread) -> tirx.Stmt:
         """Prefetch the first tiles."""
@@ -66,7 +60,7 @@ class Prefetched:
         )
 
 
-class Gathered:
+class Gathered(Staging):
     """Threads gather the tiles of their slice and multiply them; many thread blocks hide the latency.
 
     Parameters
@@ -76,17 +70,8 @@ class Gathered:
     """
 
     def __init__(self, left: GatheredOperand, right: GatheredOperand, rounds: int):
-        self.left, self.right, self.rounds = left, right, rounds
-        self.buffers, self.held = [left.shared, right.shared], []
-
-    def declare(self) -> None:
-        """Nothing comes before the sums."""
-
-    def begin(self, place: Place, thread: Thread) -> None:
-        """Nothing is ahead."""
-
-    def end(self) -> None:
-        """TVM inserts the barriers."""
+        super().__init__(rounds, [left.shared, right.shared])
+        self.left, self.right = left, right
 
     def round(self, place: Place, thread: Thread, step, multiply: Multiply) -> tirx.Stmt:
         """Gather tiles, and multiply them."""
@@ -98,7 +83,7 @@ class Gathered:
         )
 
 
-class Pipelined:
+class Pipelined(Staging):
     """Asynchronous copies fill the stage that comes `ahead` rounds later.
 
     Parameters
@@ -124,10 +109,10 @@ class Pipelined:
         stages: int,
         asynchronous: bool,
     ):
+        super().__init__(rounds, [memory], [each.held for each in (left, right) if not each.copied])
         self.scope, self.left, self.right, self.memory = scope, left, right, memory
-        self.rounds, self.whole, self.asynchronous = rounds, whole, asynchronous
+        self.whole, self.asynchronous = whole, asynchronous
         self.ahead = stages - 2 if asynchronous else stages - 1
-        self.buffers, self.held = [memory], [each.held for each in (left, right) if not each.copied]
 
     def declare(self) -> tirx.Stmt:
         """Keep the size of shared memory."""
