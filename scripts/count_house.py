@@ -47,6 +47,7 @@ _PRODUCTS = {
     "cpu/gemm/gemm.py": "Gemm",
     "gpu/attention/matrix_block.py": "AttentionThread",
     "gpu/attention/product.py": "BlockProduct",
+    "gpu/gemm/skeleton.py": "Gemm",
     "gpu/matmul/matmul.py": "_Emitter",
     "gpu/matrix/matrix.py": "_Emitter",
     "gpu/window/product.py": "ProductNest",

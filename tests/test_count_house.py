@@ -104,6 +104,8 @@ def test_the_order_of_rules_has_one_owner():
     assert listed == ["schedule/choose.py", "schedule/core/sequence.py"]
 
 
-def test_the_table_names_what_it_counts(tmp_path):
-    done = subprocess.run([sys.executable, str(SCRIPT), "--list"], check=True, capture_output=True, text=True)
+def test_the_table_names_what_it_counts(counted, tmp_path):
+    counted(choose="rules = [Matmul(), Slide()]")
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "smartmem_tvm"), "--list"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "places that know the order of rules" in done.stdout and "schedule/choose.py" in done.stdout

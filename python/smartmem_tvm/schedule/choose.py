@@ -36,8 +36,8 @@ from .cpu.sequence import InSequence
 from .cpu.slide import Slide
 from .cpu.steps import Steps
 from .cpu.window import Window
-from .gpu.attention.attention import GpuRowChains
-from .gpu.attention.matrix_attention import GpuMatrixAttention
+from .gpu.attention.flash_attention import GpuMatrixAttention
+from .gpu.attention.row_chains import GpuRowChains
 from .gpu.chain import GpuChain
 from .gpu.dlight_rules import OneThreadEach, Shared, Tiled, TvmRule
 from .gpu.elementwise import GpuElementwise

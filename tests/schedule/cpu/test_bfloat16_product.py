@@ -9,6 +9,7 @@ from tvm import relax, te
 
 import helpers
 import smartmem_tvm
+from covering import pairs, singles
 from smartmem_tvm.cpu_features import has_tiles
 from smartmem_tvm.deploy.cpu_build import build_kernels
 from smartmem_tvm.ir.graph import read_log
@@ -178,8 +179,7 @@ def test_products_of_all_shapes(case, constant, monkeypatch):
         np.testing.assert_allclose(found, want, atol=2e-5 * np.abs(want).max(), rtol=2e-5)
 
 
-@pytest.mark.parametrize("constant", [True, False], ids=["packed", "given"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "constant"), singles(CASES, [True, False]))
 def test_numbers_that_are_stored_rounded_are_copied_as_they_are(case, constant, monkeypatch):
     monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
     body, x_shape, w_shape, reference = CASES[case]
@@ -270,23 +270,23 @@ def convolved(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
     return np.maximum(np.einsum("cijpq,fcpq->fij", view[:, ::stride, ::stride], w), 0)
 
 
-@pytest.mark.parametrize("cores", [1, 8])
-@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "side, channels, rows, stride",
-    [
-        (14, 64, 96, 1),
-        (7, 128, 128, 1),  # two lines are less than a tile; one is left over
-        (16, 32, 64, 1),
-        (33, 96, 40, 1),  # a line is two tiles and one column
-        (50, 32, 33, 1),
-        (28, 64, 64, 2),
-        (19, 64, 130, 2),
-        (19, 40, 130, 2),  # channels that fill no tile
-        (12, 512, 64, 1),  # sums in parts of the depth
-    ],
-)
-def test_a_padded_convolution_is_a_copy_and_a_product(side, channels, rows, stride, stored, cores, monkeypatch):
+# Side of the picture, channels, filters, stride.
+IMAGES = [
+    (14, 64, 96, 1),
+    (7, 128, 128, 1),  # two lines are less than a tile; one is left over
+    (16, 32, 64, 1),
+    (33, 96, 40, 1),  # a line is two tiles and one column
+    (50, 32, 33, 1),
+    (28, 64, 64, 2),
+    (19, 64, 130, 2),
+    (19, 40, 130, 2),  # channels that fill no tile
+    (12, 512, 64, 1),  # sums in parts of the depth
+]
+
+
+@pytest.mark.parametrize(("image", "how"), singles(IMAGES, pairs(["float32", "bfloat16"], [1, 8])), ids=str)
+def test_a_padded_convolution_is_a_copy_and_a_product(image, how, monkeypatch):
+    (side, channels, rows, stride), (stored, cores) = image, how
     monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)
     target = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": cores})
     x, w = draw(channels, side, side), draw(rows, channels, 3, 3)
@@ -303,8 +303,7 @@ def test_a_padded_convolution_is_a_copy_and_a_product(side, channels, rows, stri
         np.testing.assert_allclose(found, want, atol=2e-5 * want.max(), rtol=2e-5)
 
 
-@pytest.mark.parametrize("size", [(1, 3), (3, 1), (5, 5)])
-@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize(("size", "dilation"), [((1, 3), 2), ((3, 1), 1), ((5, 5), 2)])
 def test_windows_of_all_kinds_over_an_image_in_tiles(size, dilation, monkeypatch):
     """Through the whole pipeline: a batch of one, bias, and a residual that is added."""
     monkeypatch.setattr(round_products, "price_objection", lambda *_, **__: None)

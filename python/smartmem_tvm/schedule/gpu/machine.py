@@ -96,14 +96,14 @@ class Processor:
         Fused multiply-adds that it issues per cycle.
     bytes_per_cycle : float
         Throughput of the last-level cache for one processor, while all processors read.
-    threads, groups, shared_bytes, registers : int
+    threads, blocks, shared_bytes, registers : int
         Its limits on resident threads, thread blocks, bytes of shared memory and registers.
     """
 
     lanes: int = 128
     bytes_per_cycle: float = LAST_LEVEL_RATE
     threads: int = 2048
-    groups: int = 32
+    blocks: int = 32
     shared_bytes: int = 220 * 1024
     registers: int = 65536
 
@@ -118,4 +118,4 @@ class Processor:
             Registers of a thread.
         """
         taken = ((threads, self.threads), (shared_bytes, self.shared_bytes), (registers * threads, self.registers))
-        return min([self.groups, *(held // each for each, held in taken if each)])
+        return min([self.blocks, *(held // each for each, held in taken if each)])

@@ -49,7 +49,7 @@ def register_tile(rows: int, columns: int, staged: int) -> int:
 
 
 @dataclass(frozen=True)
-class WorkGroupTile:
+class BlockTile:
     """The part of a product that a thread block computes; both operands pass through shared memory.
 
     A subclass has `slices`: parts of the reduction, each with threads of its own for all results of the thread block.
@@ -132,10 +132,10 @@ def require_limits(func: tirx.PrimFunc, limits: Limits) -> None:
     for nest in _launches(func.body):
         threads, shared_bytes = _taken(nest)
         if threads > limits.work_group:
-            raise ScheduleError(f"a work-group of {threads} threads, and the target has {limits.work_group} at most.")
+            raise ScheduleError(f"a thread block of {threads} threads, and the target has {limits.work_group} at most.")
         if shared_bytes > limits.shared_bytes:
             raise ScheduleError(
-                f"a work-group takes {shared_bytes} bytes of shared memory, and the target has {limits.shared_bytes}."
+                f"a thread block takes {shared_bytes} bytes of shared memory, and the target has {limits.shared_bytes}."
             )
 
 
