@@ -125,7 +125,8 @@ def kernels_of(mod, target_name: str) -> dict:
     try:
         with target, choices() as chosen:
             graph = optimize(mod, options=options)
-            lowered = getattr(found := lower(graph, target, options), "module", found)
+            lowered = lower(graph, target, options)
+            lowered = lowered[0] if isinstance(lowered, tuple) else lowered.module  # a tuple until 2026-11-28
     except (AttributeError, ImportError, NameError, TypeError):
         raise  # a mistake here or there
     except Exception as error:  # of many kinds; a refusal is a result as well
