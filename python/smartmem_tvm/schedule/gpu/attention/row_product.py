@@ -33,7 +33,7 @@ from .chain_plan import Part
 from .chain_tile import left_pitch
 from .row_block import RowBlock, fit
 
-_WRITTEN_OUT = 1024  # most unrolled multiplications in the source of a product
+_WRITTEN_OUT = 1024  # most unrolled multiplications in the source of a product: assumed, never measured
 
 
 class RowProduct:

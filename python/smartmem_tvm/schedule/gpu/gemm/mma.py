@@ -26,7 +26,7 @@ from . import ptx
 from .skeleton import Epilogue, Place, Thread
 from .staged_operand import StagedOperand
 
-GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warp group, and rows that one of its instructions multiplies
+GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warp group, rows of one of its instructions, by definition (PTX ISA)
 
 
 def fragment(buffer, number: int, count: int) -> list:

@@ -24,9 +24,12 @@ from tvm.script import tirx as T
 
 from ...core.nest import index
 
-ROWS, COLUMNS = 16, 8  # results of one instruction
-LEFT, RIGHT, SUMS = 4, 2, 4  # registers of a lane
-_ROW_BYTES, _TERM_BYTES = 16, 32
+ROWS, COLUMNS = 16, 8  # results of one instruction, by definition (PTX ISA)
+LEFT, RIGHT, SUMS = 4, 2, 4  # registers of a lane, by definition (PTX ISA)
+_ROW_BYTES, _TERM_BYTES = (
+    16,
+    32,
+)  # bytes of a row of ldmatrix, of an instruction's terms, by definition (PTX ISA)
 
 
 @dataclass(frozen=True)

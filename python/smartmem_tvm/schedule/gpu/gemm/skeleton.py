@@ -25,7 +25,7 @@ from .block_order import place_of
 from .product import MatmulProduct
 from .split_k import add_parts
 
-MOST_ADDING = 128  # threads of a thread block that adds partial sums (split-K), at most; never tuned
+MOST_ADDING = 128  # threads, at most, of a thread block that adds partial sums (split-K): assumed, never tuned
 
 
 class Place(NamedTuple):

@@ -44,7 +44,7 @@ from .window_tiles import (
 
 _FEW_TERMS = 64  # most terms of a window without multiplications (pooling)
 _TERMS_OF_A_THREAD = 1024  # most terms of a sum that is written to a texture
-_NEIGHBOURS = 16  # elements that neighbouring threads read at least: a sector of float16
+_NEIGHBOURS = 16  # elements that neighbouring threads read at least; chosen: a sector of float16
 _TEXELS_OF_A_THREAD = 4  # most texels of a thread along the axis on which a window slides
 _NO_TEXELS = "its results do not go to the texture by whole texels"
 
