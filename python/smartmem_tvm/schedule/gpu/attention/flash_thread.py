@@ -19,10 +19,9 @@ from ..vectors import places_of, vector_run
 from .flash_tile import TERMS, AttentionShape, AttentionTile
 from .softmax import SoftmaxAttention
 
-# A number below every score but masked ones. Chosen: still finite times a scale and log2(e).
-_LOWEST = -1e37
+_LOWEST = -1e37  # chosen: a number below every score but masked ones, still finite times a scale and log2(e)
 _LOG2_E = math.log2(math.e)
-_PAIR = 2  # neighbouring columns of a lane, by definition of PTX (fragments of mma)
+_PAIR = 2  # neighbouring columns of a lane, by definition (PTX ISA)
 
 
 class FlashThread:

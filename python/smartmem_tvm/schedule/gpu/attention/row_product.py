@@ -33,8 +33,7 @@ from .chain_plan import Part
 from .chain_tile import left_pitch
 from .row_block import RowBlock, fit
 
-# Unrolled multiplications, at most. Chosen: more of them hide more latency, and take longer to compile.
-_WRITTEN_OUT = 1024
+_WRITTEN_OUT = 1024  # most unrolled multiplications in the source of a product: assumed, never measured
 
 
 class RowProduct:

@@ -20,8 +20,7 @@ from tvm import tirx
 
 from ...core.nest import index
 
-# Thread blocks that are simulated. Chosen: the traffic of further ones is that of the second half of these.
-_LOOKED_AT = 2048
+_LOOKED_AT = 2048  # thread blocks that are simulated; chosen: further ones have the traffic of the second half
 
 
 def place_of(number, rows: int, columns: int, band: int) -> tuple:

@@ -17,7 +17,7 @@ from ..launch import registers, shared
 from .operand import Operand
 from .skeleton import Thread
 
-_UNROLLED = 16  # steps of a gather that are unrolled, at most. Chosen: never measured
+_UNROLLED = 16  # most steps of a gather that are unrolled: assumed, never measured
 
 
 class GatheredOperand:

@@ -26,8 +26,7 @@ from . import ptx
 from .skeleton import Epilogue, Place, Thread
 from .staged_operand import StagedOperand
 
-# Warps of a warp group, and rows that one of its instructions multiplies: by definition of PTX (wgmma).
-GROUP_WARPS, GROUP_ROWS = 4, 64
+GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warp group, rows of one of its instructions, by definition (PTX ISA)
 
 
 def fragment(buffer, number: int, count: int) -> list:

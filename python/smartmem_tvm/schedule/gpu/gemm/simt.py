@@ -24,8 +24,7 @@ from ..launch import shared
 from ..sums import Sums
 from .skeleton import Epilogue, Place, Thread
 
-# Threads of a warp along the columns. Chosen: both operands of a step are then few vectors of shared memory.
-WARP_COLUMNS = 8
+WARP_COLUMNS = 8  # threads of a warp along the columns; chosen: both operands of a step are then few vectors
 
 
 def as_vector(scope: Scope, run: int, body: Callable) -> tirx.Stmt:

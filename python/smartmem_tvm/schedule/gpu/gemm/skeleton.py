@@ -25,8 +25,7 @@ from .block_order import place_of
 from .product import MatmulProduct
 from .split_k import add_parts
 
-# Threads of a thread block that adds partial sums (split-K), at most. Chosen: never tuned.
-MOST_ADDING = 128
+MOST_ADDING = 128  # threads, at most, of a thread block that adds partial sums (split-K): assumed, never tuned
 
 
 class Place(NamedTuple):

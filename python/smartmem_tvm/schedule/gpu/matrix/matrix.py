@@ -42,7 +42,7 @@ from .factors import Factors, factors_of
 from .matrix_tile import MatrixParams, MatrixTile, Shape, best_matrix_tile, fits, price
 from .widened import widened
 
-LEAST = 8  # least rows and columns. Chosen: with fewer, most results of an instruction are thrown away
+LEAST = 8  # least rows and columns; chosen: with fewer, most results of an instruction are thrown away
 
 
 class GpuMatrix(GpuRule):

@@ -25,7 +25,7 @@ from ..gemm.product import MatmulProduct
 from .matrix_tile import MatrixParams
 from .products import multiplied_in
 
-_CHANNELS = 4  # channels of a packed image. Chosen: in float16, the 8 bytes of a pixel are one asynchronous copy
+_CHANNELS = 4  # channels; chosen: in float16, the 8 bytes of a pixel are one asynchronous copy
 _GATHERED = machine.GATHERED
 
 
