@@ -22,7 +22,7 @@ from ..core.reduction import combiner_of
 from ..core.rule import is_open, target_of
 from .params import CpuParams
 
-_TWO = 2
+_TWO = 2  # products in a lane: by definition of pmaddwd and of VNNI, whose operands are pairs
 
 
 @module_pass(opt_level=0, name="PairProducts")

@@ -10,7 +10,7 @@ from tvm import te, tirx, topi
 
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
-from smartmem_tvm.schedule.gpu.matmul.tile import GpuTile
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuTile
 from smartmem_tvm.target import device_of, parse_target
 
 TARGET = parse_target("opencl")

@@ -12,7 +12,7 @@ from tvm import te, tirx, topi
 
 from cuda_on_cpu import run, source_of
 from smartmem_tvm.schedule.gpu.matrix.matrix import GpuMatrix
-from smartmem_tvm.schedule.gpu.matrix.tile import MatrixTile
+from smartmem_tvm.schedule.gpu.matrix.matrix_tile import MatrixTile
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 AMPERE = tvm.target.Target({**FACTS, "arch": "sm_80"}, host="llvm")

@@ -9,8 +9,8 @@ from tvm import te, tirx, topi
 
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.choose import window_rules
-from smartmem_tvm.schedule.gpu.window.tile import ProductTile, SlideTile, depth_step, product_tile, slide_tile
 from smartmem_tvm.schedule.gpu.window.window import GpuWindowParams, WindowProduct, WindowSlide
+from smartmem_tvm.schedule.gpu.window.window_tiles import ProductTile, SlideTile, depth_step, product_tile, slide_tile
 from smartmem_tvm.target import Limits, device_of, parse_target
 
 TARGET = parse_target("opencl")
