@@ -175,16 +175,19 @@ def test_the_sources_of_the_runner_are_there(installed, tmp_path):
     assert found.is_file() and installed.parent in found.parents
 
 
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
 def test_stats_counts_kernels(installed, model, tmp_path):
     found = json.loads(run(installed / "smartmem", "stats", model, "--json", cwd=tmp_path, PATH=str(installed)))
     assert found["smartmem"]["layout_kernels"] == 0 < found["tvm_default"]["layout_kernels"]
 
 
+@pytest.mark.parametrize("installed", ["sdist"], indirect=True)
 def test_verify_agrees_with_onnxruntime(installed, model, tmp_path):
     command = ("-m", "smartmem_tvm", "verify", model, "--json")
     assert json.loads(run(installed / "python", *command, cwd=tmp_path, PATH=str(installed)))["ok"]
 
 
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
 def test_the_pipeline_is_registered_and_passes_import(installed, tmp_path):
     program = """
 import smartmem_tvm as sm

@@ -99,6 +99,7 @@ def _before(shape, matrix, batch):
     return shape
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("left", [(0, 0), (1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("right", [(0, 0), (1, 1)])
 def test_products_of_transposed_sides(left, right):
@@ -130,6 +131,7 @@ def test_clip_in_a_convolution():
     _check("FusedConv", {"a": _floats(1, 3, 8, 8)}, {"w": _floats(4, 3, 3, 3)}, **window)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("zeros", [None, "uint8", "float32"])
 def test_weights_of_few_bits(bits, zeros):

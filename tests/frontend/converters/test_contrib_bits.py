@@ -15,6 +15,7 @@ def _floats(random, *shape):
     return random.standard_normal(shape).astype(F)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize(("columns", "width", "block"), [(6, 32, 16), (5, 30, 16), (8, 64, 64)])
 def test_products_with_codes_of_four_bits(kind, columns, width, block):

@@ -72,6 +72,7 @@ def test_ranges(numbers, dtype):
     check([node, add], {"x": x}, {"y": dtype}, given, tolerance=1e-6)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("k", [None, 0, 1, -1])
 def test_triangles(k, upper):

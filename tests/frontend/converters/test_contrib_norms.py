@@ -33,6 +33,7 @@ def test_each_branch_by_itself(shape, scale, attributes, dtype, close):
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["silu", "swish", "sigmoid"])
 @pytest.mark.parametrize("size", [4, 8])
 def test_a_gate_behind_it(name, size):

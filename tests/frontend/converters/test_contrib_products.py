@@ -70,6 +70,7 @@ def test_the_inverse_of_a_matrix_with_zeros_on_its_diagonal():
     check_contrib("Inverse", {"x": np.eye(5, dtype=F)[None, [2, 0, 1, 4, 3]]}, {"y": F})
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("opset", [17, 21])
 @pytest.mark.parametrize("size", [2, 10, 16])
 def test_fourier_transforms(size, opset):

@@ -132,6 +132,7 @@ def test_pad_by_nothing_disappears(build, operators, assert_same):
     assert_same(model, mod, tolerance=0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 @pytest.mark.parametrize("pads", [[1, 2, 0, 3], [0, 1, 2, 0]])
 def test_pad_computes_what_onnx_says(build, assert_same, mode, pads):
@@ -188,6 +189,7 @@ def test_plain_layer_normalization_stays_one_operator(build, operators):
     assert operators(from_onnx(_layer_norm(build, ["y"], FLOATS))) == ["nn.layer_norm"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", [FLOATS, "int64"])
 def test_one_hot_has_the_type_of_its_values(build, assert_same, dtype, axis):

@@ -13,6 +13,7 @@ def _zeros(random, dtype, shape=()):
     return np.zeros(shape, dtype) if dtype == "int8" else np.full(shape, integers(random, dtype))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("left", "right"), PAIRS)
 @pytest.mark.parametrize("columns", [(), (7,)])
 def test_mat_mul_integer(left, right, columns):

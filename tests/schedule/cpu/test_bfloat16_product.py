@@ -160,6 +160,7 @@ def assembly(func: tvm.tirx.PrimFunc) -> str:
     return build_kernels(mod, TILES).inspect_source("asm")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("constant", [True, False], ids=["packed", "given"])
 @pytest.mark.parametrize("case", CASES)
 def test_products_of_all_shapes(case, constant, monkeypatch):

@@ -230,6 +230,7 @@ def test_sums_of_halves_in_float32(check, stride):
     check([x, k], te.compute((2, 8 // stride + 1, 17 // stride + 1), sum_at), reference, "Depthwise")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("geometry", [(2, 2, 0), (3, 1, 1), (3, 2, 1)], ids=str)
 @pytest.mark.parametrize("shape", [(1, 1, 4, 4), (2, 3, 7, 7), (1, 5, 13, 29), (1, 2, 64, 64)], ids=str)
 def test_max_pool(check, shape, geometry):

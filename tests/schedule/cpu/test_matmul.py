@@ -329,6 +329,7 @@ def test_convolution(check, case):
     check([x, w], output, lambda x, w: np.maximum(conv_reference(x, w, stride, pad, groups), 0), rule)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize(("batch", "size", "out"), [(2, 15, 8), (5, 6, 8), (2, 7, 5), (2, 3, 8)])
 def test_columns_of_several_images_whose_length_is_no_power_of_two(check, batch, size, out, lanes):

@@ -73,6 +73,7 @@ def requests(func) -> list[str]:
     return [load.source.name for call in calls for load in collect(call, tvm.ir.TensorLoad)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("shape", [(2, 40), (7, 96), (31, 97), (101, 64)])
 def test_results_of_products_that_ask_for_the_next_panel(check, shape, cores):

@@ -31,6 +31,7 @@ def test_softmax(check, length):
     assert quotients([x], topi.nn.softmax(x)) == (False, True)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("length", [9, 17, 49])
 @pytest.mark.parametrize("combine", ["sum", "max", "min"])
 def test_the_end_of_a_row_counts_once(check, combine, length):

@@ -169,11 +169,11 @@ def drawn(seed):
     return build, (n, c, h, w)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_networks_drawn_at_random(seed):
     """Compiled with and without, on two targets with one core and four, the results are the same."""
     build, shape = drawn(seed)
-    target, cores = [("llvm", 1), ("host", 4), ("llvm", 4), ("host", 1)][seed % 4]
+    target, cores = [("llvm", 1), ("host", 4), ("llvm", 4), ("host", 1)][seed]
     kind = tvm.target.Target("llvm") if target == "llvm" else host_target()
     target, (x,) = tvm.target.Target({**kind.export(), "num-cores": cores}), random(shape)
     mod = legal(build, shape)

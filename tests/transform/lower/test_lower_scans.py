@@ -33,6 +33,7 @@ def test_before_and_after():
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [-1, 0, 1, None])
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_along_each_axis(axis, exclusive):
