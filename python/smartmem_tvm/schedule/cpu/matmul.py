@@ -425,7 +425,8 @@ class MatmulEmitter:
     def _add(self, acc: Accumulators, left: Callable, right: Callable) -> tirx.Stmt:
         """Return the statement that adds the products of one step along the depth to the sums of a tile."""
         contraction = self.plan.contraction
-        if contraction.in_pairs and (added := acc.add_pairs(left, right)) is not None:
+        packing = contraction.packing
+        if packing and (added := acc.add_dots(left, right, packing, self.params)) is not None:
             return added
         return acc.set(lambda i, j, value: value + contraction.times(left(i), right(j)))
 
