@@ -175,6 +175,8 @@ PHASES = (
     # TVM would dispatch these operators to chains of small kernels, one of them wrong on some GPUs, or to a reduction
     # to pairs.
     Phase("mend", ("drop-empty", "lower-sorts", "lower-scans", "lower-argmax"), _gpu),
+    # Before scales are folded into the constants of bytes.
+    Phase("integers", ("multiply-bytes",), _cpu, option="rewrite"),
     # Constants and inference forms first, so that weights are constants for the rewrite rules.
     Phase(
         "canonicalize",

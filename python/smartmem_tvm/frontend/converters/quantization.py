@@ -81,8 +81,11 @@ def dequantize_linear(node: Node) -> relax.Expr:
     stated = node.attrs.get("output_dtype", 0)
     to = dtype_name(stated) if stated else dtype_of(scale)
     scale, zero = (along_axis(node, each, shape_of(x)) for each in (scale, zero))
-    difference = _difference(node, x, zero, node.type_of(0))
-    return _as(node, node.apply("multiply", difference, _as(node, scale, "float32")), to)
+    difference, scale = _difference(node, x, zero, node.type_of(0)), _as(node, scale, "float32")
+    if dtype_of(x) in ("int8", "uint8") and len(shape_of(x)) > 1 and value_of(difference) is not None:
+        # The scale stays apart until passes have seen which products may be of integers (multiply-bytes).
+        return _as(node, node.emit(relax.op.multiply(difference, scale)), to)
+    return _as(node, node.apply("multiply", difference, scale), to)
 
 
 def dequantized(node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
