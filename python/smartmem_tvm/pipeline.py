@@ -50,6 +50,7 @@ _OF_CUDA = ("bfloat16", "tf32")
 
 # Passes that depend on another option than their phase's: pass -> the option, and whether a value of it turns them on.
 _ON_REQUEST = {
+    "multiply-bytes": ("rewrite", bool),
     "apply-records": ("records", lambda records: records is not None),
     "select-layout": ("layout", lambda layout: layout is True),
     "channels-innermost": ("layout", lambda layout: layout is True),
@@ -175,8 +176,6 @@ PHASES = (
     # TVM would dispatch these operators to chains of small kernels, one of them wrong on some GPUs, or to a reduction
     # to pairs.
     Phase("mend", ("drop-empty", "lower-sorts", "lower-scans", "lower-argmax"), _gpu),
-    # Before scales are folded into the constants of bytes.
-    Phase("integers", ("multiply-bytes",), _cpu, option="rewrite"),
     # Constants and inference forms first, so that weights are constants for the rewrite rules.
     Phase(
         "canonicalize",
@@ -186,6 +185,7 @@ PHASES = (
             "widen-bfloat16",
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
+            "multiply-bytes",  # before scales are folded into the constants of bytes
             "fold-fills",
             "fold-constants",
             "relax.FoldConstant",
