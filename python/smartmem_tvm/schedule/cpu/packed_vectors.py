@@ -2,7 +2,7 @@
 """The x86 instructions that multiply vectors of packed integers (`ir.packings`) and add up what belongs together.
 
 On processors with VNNI, LLVM fuses the one for pairs with the addition to a sum into one instruction. The one for quads
-adds to a sum itself. Processors without it multiply the even bytes of quads as pairs, and the odd ones.
+adds to a sum itself; for processors without it there is `split_quads`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ def adder(packing: Packing, lanes: int, params: CpuParams) -> Callable | None:
     """
     if packing.numbers == PAIRS.numbers:
         add = _pairs_added(lanes) if params.pairs else None
-    elif params.quads and lanes in _QUADS:
-        add = _quads_added(lanes)
     else:
-        add = _halves_added(lanes) if params.pairs else None
+        add = _quads_added(lanes) if params.quads and lanes in _QUADS else None
     if add is None or not packing.turned:
         return add
     return lambda sums, left, right: add(sums, right, left)
@@ -54,23 +52,6 @@ def _quads_added(lanes: int) -> Callable:
     def add(sums, left, right):
         quarters = (_as(each, "int8", 4 * lanes) for each in (left, right))
         return tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", _QUADS[lanes], sums, *quarters)
-
-    return add
-
-
-def _halves_added(lanes: int) -> Callable | None:
-    pairs = _pairs_added(lanes)
-    if pairs is None:
-        return None
-
-    def every(number: int):
-        return tirx.Broadcast(tirx.const(number, "int16"), 2 * lanes)
-
-    def add(sums, unsigned, signed):
-        unsigned, signed = (_as(each, "int16", 2 * lanes) for each in (unsigned, signed))
-        even = unsigned & every(0xFF), (signed << every(8)) >> every(8)
-        odd = (unsigned >> every(8)) & every(0xFF), signed >> every(8)
-        return pairs(pairs(sums, *even), *odd)
 
     return add
 

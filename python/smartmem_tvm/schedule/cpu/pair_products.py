@@ -23,6 +23,7 @@ from ..core.nest import index_type
 from ..core.reduction import combiner_of
 from ..core.rule import is_open, target_of
 from .params import CpuParams
+from .split_quads import split_quads
 
 
 @module_pass(opt_level=0, name="PairProducts")
@@ -59,6 +60,8 @@ class PairProducts:
             try:
                 kernel = parse(func)
             except Opaque:
+                split = None if params.quads else split_quads(func, constants.get(gvar, ()))
+                found |= {} if split is None else {gvar: split}
                 continue
             values = {n: lambda n=n, gvar=gvar: constants_of(calls[gvar], n) for n in constants.get(gvar, ())}
             types = {str(it.var.ty.dtype) for stage in kernel.stages for it in stage.iters}
