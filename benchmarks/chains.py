@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Long chains of small kernels: recurrences that are written out, with and without `MergeChains`, beside torch.compile.
 
-    python benchmarks/chains.py --count                         # kernels of each network; no GPU is needed
-    python benchmarks/chains.py --target cuda -o chains.json    # times on an NVIDIA GPU, all systems in turns
+    python benchmarks/chains.py --count                                  # kernels of each network; no GPU is needed
+    python benchmarks/chains.py --target cuda --jobs 8 -o chains.json    # times on an NVIDIA GPU, all systems in turns
 
-Needs torch, and for ``rwkv`` transformers. Weights are random. Times are medians of rounds, seconds of one inference on
-one input; ``error`` is against torch in float64, relative to the largest output.
+Needs torch, and for ``rwkv`` transformers. Weights are random. Networks are compiled side by side and timed one at a
+time. Times are medians of rounds, seconds of one inference on one input; ``error`` is against torch in float64,
+relative to the largest output. A system that fails is in ``failed``.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 import torch
+from gpu_audit import Running, Turn, attempt
 from torch import nn
 
 import smartmem_tvm as sm
 from smartmem_tvm.ir.graph import launches
 from smartmem_tvm.pipeline import graph_phases, run_phases
-from smartmem_tvm.target import parse_target
+from smartmem_tvm.target import has_half_arithmetic, parse_target
+from smartmem_tvm.whole_file import whole
 
 _ROUNDS, _RUNS = 15, 20
+_LIMIT = 300  # seconds for one system to compile one network; torch.compile takes longest
 TARGETS = ("cuda", "opencl")
 PRECISIONS = {"float32": torch.float32, "half": torch.float16}
 
@@ -136,16 +142,38 @@ def main() -> int:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(NETWORKS)} (default: all)")
     parser.add_argument("--count", action="store_true", help="count kernels, on any machine")
     parser.add_argument("--target", default="cuda", help="a TVM target (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="networks that are compiled at the same time")
     parser.add_argument("-o", "--output", type=Path, help="write the results to this file")
+    parser.add_argument("--one", metavar="LOCK", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measured(*make(args.networks[0]), args.target, Turn(args.one))))
+        return 0
     found = {}
-    for name in args.networks or NETWORKS:
-        module, x = make(name)
-        found[name] = counted(module, x) if args.count else measured(module, x, args.target)
-        print(name, json.dumps(found[name]), flush=True)
-    if args.output:
-        args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for name, row in rows(args):
+        found[name] = row
+        print(name, json.dumps(row), flush=True)
+        if args.output:
+            with whole(args.output) as path:
+                path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def rows(args: argparse.Namespace) -> Iterator[tuple[str, dict]]:
+    """Each network with what was counted or measured, as they end."""
+    names = list(args.networks or NETWORKS)
+    if args.count:
+        yield from ((name, counted(*make(name))) for name in names)
+        return
+    running: dict[str, Running] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--target", args.target, "--one", str(Path(folder, "turn"))]
+        while names or running:
+            while names and len(running) < args.jobs:
+                running[name] = Running.of([*command, name := names.pop(0)])
+            time.sleep(0.2)
+            for name in [name for name, each in running.items() if each.ended(4 * _LIMIT)]:
+                yield name, running.pop(name).row()
 
 
 def make(name: str) -> tuple[nn.Module, torch.Tensor]:
@@ -172,28 +200,45 @@ def counted(module: nn.Module, x: torch.Tensor) -> dict[str, list[int]]:
     return found
 
 
-def measured(module: nn.Module, x: torch.Tensor, target: str) -> dict[str, dict]:
-    """Precision and system -> seconds of an inference, the systems in turns, and the error."""
+def measured(module: nn.Module, x: torch.Tensor, target: str, turn: Turn) -> dict:
+    """Seconds of an inference and the error of each system in each precision, the systems in turns.
+
+    Parameters
+    ----------
+    turn : Turn
+        Taken when all is compiled, so that one network is timed at a time.
+    """
     exact = module.double()(x.double() if x.is_floating_point() else x).detach()
     module.float()
     mod, systems = imported(module, x), {}
-    for precision, dtype in PRECISIONS.items():
+    found: dict = {"seconds": {}, "errors": {}, "compile": {}, "failed": {}}
+    outcome = {"seconds": found["compile"], "failed": found["failed"]}
+    for precision, dtype in precisions_of(target).items():
         for label, on in (("smartmem", True), ("smartmem, a launch each", False)):
             options = sm.Options(precision=precision, merge_chains=on)
-            systems[f"{label}, {precision}"] = _ours(sm.compile(mod, parse_target(target), options), x)
+            with attempt(outcome, name := f"{label}, {precision}", _LIMIT):
+                systems[name] = _ours(sm.compile(mod, parse_target(target), options), x)
         if target == "cuda":
-            systems[f"torch, {precision}"] = _torch(module, x, dtype)
+            with attempt(outcome, name := f"torch, {precision}", _LIMIT):
+                systems[name] = _torch(module, x, dtype)
+    turn.take()
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(_ROUNDS):
         for name, (run, _) in systems.items():
             start = time.perf_counter()
             run(_RUNS)
             seconds[name].append((time.perf_counter() - start) / _RUNS)
-    found = {}
     for name, (_, output) in systems.items():
-        error = float((output().double().cpu() - exact).abs().max() / exact.abs().max())
-        found[name] = {"seconds": statistics.median(seconds[name]), "error": error}
-    return found
+        found["seconds"][name] = statistics.median(seconds[name])
+        found["errors"][name] = float((output().double().cpu() - exact).abs().max() / exact.abs().max())
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return {**found, "device": device, "torch": torch.__version__, "date": date.today().isoformat()}
+
+
+def precisions_of(target: str) -> dict[str, torch.dtype]:
+    """Precision -> torch's type, those that the target computes in."""
+    half = target == "cuda" or has_half_arithmetic(parse_target(target))
+    return {name: each for name, each in PRECISIONS.items() if half or name == "float32"}
 
 
 def _ours(compiled, x: torch.Tensor):

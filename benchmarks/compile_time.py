@@ -52,7 +52,7 @@ def measure(path: str, target_name: str) -> dict:
     target = parse_target(target_name)
     with target:
         graph = optimize(mod, observe=observe)
-        lowered, _, _ = lower(graph, target, Options(), observe)
+        lowered = lower(graph, target, Options(), observe).module
     clock.split()
     with passes() as seconds:
         generate(lowered, target)

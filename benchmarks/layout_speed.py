@@ -69,8 +69,8 @@ def measure(name: str, target: tvm.target.Target, launches: int) -> dict:
 
 def _machine(graph: tvm.IRModule, target: tvm.target.Target) -> Machine:
     with target:
-        lowered, weights, _ = lower(graph, target, Options())
-    return Machine(generate(lowered, target), weights, device_of(target))
+        lowered = lower(graph, target, Options())
+    return Machine(generate(lowered.module, target), lowered.weights, device_of(target))
 
 
 def _timed(run: Callable[[], None], launches: int) -> Callable[[], float]:

@@ -15,6 +15,7 @@ from pages import (
     accesses,
     accuracy,
     audit,
+    chains,
     compile_time,
     contrib_operators,
     counters,
@@ -76,6 +77,7 @@ PAGES = {
     "gpu": (
         Part("docs/gpu.md", "gpu figures", lambda: gpu.page(rows(gpu.RESULTS))),
         Part("docs/gpu.md", "gpu audit", gpu_audit.page),
+        Part("docs/gpu.md", "chains", chains.page),
     ),
     "memory_budget": (
         Part("docs/memory_budget.md", "memory budget", memory_budget.latencies),

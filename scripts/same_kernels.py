@@ -121,7 +121,7 @@ def kernels_of(mod, target_name: str) -> dict:
     try:
         with target, choices() as chosen:
             graph = optimize(mod, options=options)
-            lowered = lower(graph, target, options)[0]
+            lowered = getattr(found := lower(graph, target, options), "module", found)
     except (AttributeError, ImportError, NameError, TypeError):
         raise  # a mistake here or there
     except Exception as error:  # of many kinds; a refusal is a result as well

@@ -49,7 +49,7 @@ def lowered_kernels(mod, target, options) -> dict[str, tirx.PrimFunc]:
         found.update({gvar.name_hint: func for gvar, func in kernels.functions_items()})
 
     with target:
-        lowered, *_ = build.lower(build.optimize(mod, options=options), target, options)
+        lowered = build.lower(build.optimize(mod, options=options), target, options).module
     build.generate(lowered, target, keep)
     return found
 

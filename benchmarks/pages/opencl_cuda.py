@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import geometric_mean
 
 from rendering import content, table
@@ -17,26 +17,25 @@ TITLES += ("buffers / graph", "textures / graph", "host, us a launch: CUDA", "bu
 
 def page() -> str:
     """A line for each network, the means and the worst, and where it was measured."""
-    every = content(RESULTS)["networks"]
-    found = {name: row for name, row in every.items() if set(SYSTEMS) <= set(row.get("milliseconds", ()))}
-    rows = [found[name] for name in sorted(found)]
-    named = [f"{a} / {b}" for a, b in RATIOS]
-    means = [geometric_mean(each) for each in zip(*map(ratios, rows), strict=True)]
-    worst = [max(each) for each in zip(*map(ratios, rows), strict=True)]
-    said = (f"- {name}: {mean:.2f}x, at most {most:.2f}x" for name, mean, most in zip(named, means, worst, strict=True))
-    first = rows[0]
-    source = f"{first['device']}, {first['driver']}, {first['date']}; {len(rows)} networks, geometric means:"
-    if without := sorted(set(every) - set(found)):
-        source = f"Without a time in each: {', '.join(without)}. {source}"
-    return "\n\n".join((table(TITLES, [_line(name, found[name]) for name in sorted(found)]), source, "\n".join(said)))
+    rows = dict(sorted(content(RESULTS)["networks"].items()))
+    said = [_summary(rows.values(), a, b) for a, b in RATIOS]
+    first = next(iter(rows.values()))
+    source = f"{first['device']}, {first['driver']}, {first['date']}; geometric means:"
+    return "\n\n".join((table(TITLES, [_line(*each) for each in rows.items()]), source, "\n".join(said)))
 
 
-def ratios(row: Mapping) -> list[float]:
-    """Of `RATIOS`."""
-    return [row["milliseconds"][a] / row["milliseconds"][b] for a, b in RATIOS]
+def _summary(rows: Iterable[Mapping], system: str, base: str) -> str:
+    ratios = [ratio for row in rows if (ratio := _ratio(row, system, base))]
+    return f"- {system} / {base}: {geometric_mean(ratios):.2f}x, at most {max(ratios):.2f}x ({len(ratios)} networks)"
+
+
+def _ratio(row: Mapping, system: str, base: str) -> float | None:
+    times = row["milliseconds"]
+    return times[system] / times[base] if system in times and base in times else None
 
 
 def _line(name: str, row: Mapping) -> tuple[str, ...]:
-    times = (f"{row['milliseconds'][each]:.3f}" for each in SYSTEMS)
+    times = (f"{row['milliseconds'][each]:.3f}" if each in row["milliseconds"] else "-" for each in SYSTEMS)
+    ratios = (_ratio(row, *each) for each in RATIOS)
     host = (f"{row['host'][each] * 1e3 / row['launches'][each]:.1f}" for each in ("cuda", "opencl"))
-    return name, str(row["launches"]["opencl"]), *times, *(f"{each:.2f}x" for each in ratios(row)), *host
+    return name, str(row["launches"]["opencl"]), *times, *(f"{each:.2f}x" if each else "-" for each in ratios), *host

@@ -37,7 +37,7 @@ def lowered(mod, target="cpu") -> tvm.IRModule:
     target = parse_target(target)
     target = target if target.kind.name == "llvm" else target.with_host("llvm")
     with target:
-        return lower(optimize(mod, target), target, Options())[0]
+        return lower(optimize(mod, target), target, Options()).module
 
 
 def kernels(mod) -> dict:

@@ -49,18 +49,20 @@ def lowered(options: Options):
 
 
 def test_kernels_are_on_threads_and_recorded_with_their_weights():
-    mod, weights, per_graph = lowered(Options(fuse_attention=False))
-    kernels = [func for func in mod.functions.values() if isinstance(func, tvm.tirx.PrimFunc)]
+    found = lowered(Options(fuse_attention=False))
+    kernels = [func for func in found.module.functions.values() if isinstance(func, tvm.tirx.PrimFunc)]
     assert kernels and all("blockIdx" in kernel.script() for kernel in kernels)
-    assert len(weights) == 3 and len(mod["main"].params) == 4
-    assert len(per_graph) == 1 and per_graph[0] >= 3
-    assert all(rule["name"] != "-" for rule in build.kernel_rules(mod).values())
+    assert len(found.weights) == 3 and len(found.module["main"].params) == 4
+    assert len(found.kernels_per_graph) == 1 and found.kernels_per_graph[0] >= 3
+    assert all(rule["name"] != "-" for rule in found.rules.values())
 
 
 def test_without_graphs_nothing_is_recorded():
-    mod, weights, per_graph = lowered(Options(cuda_graph=False))
-    assert per_graph == [] and len(weights) == 3
-    assert {gvar.name_hint for gvar, func in mod.functions_items() if isinstance(func, relax.Function)} == {"main"}
+    found = lowered(Options(cuda_graph=False))
+    assert found.kernels_per_graph == [] and len(found.weights) == 3
+    assert {gvar.name_hint for gvar, func in found.module.functions_items() if isinstance(func, relax.Function)} == {
+        "main"
+    }
 
 
 class Recorder:

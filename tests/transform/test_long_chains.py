@@ -141,7 +141,7 @@ def test_so_it_is_on_a_gpu(name, target):
     mod, target = sm.from_onnx(chain(name)[0]), tvm.target.Target(target, host="llvm")
     start = time.process_time()
     with target:
-        lowered = lower(sm.optimize(mod), target, sm.Options())[0]
+        lowered = lower(sm.optimize(mod), target, sm.Options()).module
     if target.kind.name == "opencl":
         generate(lowered, target)
     assert time.process_time() - start < 12

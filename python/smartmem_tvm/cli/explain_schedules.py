@@ -94,7 +94,7 @@ def _schedule(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Ta
     chosen = options(args)
     with step("Running the passes"), target:
         graph = optimize(mod, options=chosen)
-        lowered = lower(graph, target, replace(chosen, dump_dir=None))[0]
+        lowered = lower(graph, target, replace(chosen, dump_dir=None)).module
         return _Made(graph, kernel_rules(lowered), tuning_of(lowered))
 
 

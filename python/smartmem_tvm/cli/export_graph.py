@@ -75,13 +75,12 @@ def _compiled(args: argparse.Namespace) -> tuple[dict, dict]:
     from ..deploy.build import lower, optimize
     from ..deploy.record_graph import record_graph
     from ..report import explain
-    from ..schedule.schedule_kernels import kernel_rules
     from ..target import parse_target
 
     target, mod, chosen = parse_target(args.target), import_model(args), options(args)
     with step("Running the passes"), target:
         graph = optimize(mod, options=chosen)
-        rules = kernel_rules(lower(graph, target, chosen)[0])
+        rules = lower(graph, target, chosen).rules
     manifest = {"model": args.model, "target": str(target), "precision": args.precision}
     graphs = {"before": record_graph(mod), "after": record_graph(graph)}
     return json.loads(json.dumps([manifest, {**explain(graph), "graphs": graphs, "rules": rules}]))

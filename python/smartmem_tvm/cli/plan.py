@@ -80,7 +80,6 @@ def _read(folder: str) -> tuple[dict, dict, list[dict]]:
 def _planned(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
     """Return the same three for an ONNX file, with only the fields that are used here."""
     from ..deploy.build import lower, optimize, sliced_to_fit
-    from ..deploy.memory_plan import PLANNED, memory_plan
     from ..deploy.weights import constant_bytes
     from ..ir.graph import read_log
     from ..target import parse_target
@@ -88,21 +87,16 @@ def _planned(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
     target, mod = parse_target(args.target), import_model(args)
 
     def planned(chosen: Options) -> tuple:
-        plans = []
-
-        def look(phase: str, lowered) -> None:
-            if phase in PLANNED:
-                plans.append(memory_plan(lowered))
-
         with target:
             graph = optimize(mod, options=chosen)
-            return plans, graph, lower(graph, target, chosen, look)[1]
+            lowered = lower(graph, target, chosen)
+        return lowered.memory, graph, lowered.weights
 
     with step("Running the passes"):
-        plans, graph, weights = sliced_to_fit(options(args), planned)
+        plan, graph, weights = sliced_to_fit(options(args), planned)
     held = [{"shape": list(each.tensor.shape), "dtype": str(each.tensor.dtype)} for each in weights]
     manifest = {"target": str(target), "weights": held, "constant_bytes": constant_bytes(graph)}
-    return manifest, plans[0], read_log(graph)
+    return manifest, plan, read_log(graph)
 
 
 def _sentence(data: dict) -> str:

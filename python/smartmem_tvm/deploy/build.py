@@ -30,10 +30,9 @@ from ..pipeline import (
     require_schedules,
     run_phases,
 )
-from ..schedule.schedule_kernels import kernel_plans, kernel_rules, without_plans
+from ..schedule.schedule_kernels import without_plans
 from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target, runs_ours
 from ..transform.memory.capture_graphs import kernels_per_graph
-from ..tune.apply_records import tuning_of
 from ..tvm_lock import one_at_a_time
 from ..tvm_mends.check_images import CheckImages, planned_memory
 from .argument_checks import trust_own_tensors
@@ -42,9 +41,9 @@ from .compiled import Compiled
 from .cpu_build import build_for_cpu
 from .gpu_build import build_for_gpu
 from .kernel_functions import with_kernel_functions
-from .memory_plan import PLANNED, memory_plan, stream_of
+from .lowered import Lowered
+from .memory_plan import PLANNED
 from .session import quoted
-from .signatures import signatures
 from .streamed import BudgetTooSmall
 from .texture_refusals import without_textures
 from .textures import tir_pipeline
@@ -163,12 +162,8 @@ def _with_host(target: tvm.target.Target | str | None) -> tvm.target.Target:
 
 
 def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=None) -> Compiled:
-    if options.schedule:
-        require_schedules(target)
-    require_precision(target, options.precision)
-    _require_threads(target, options.schedule)
-    _require_cpu(target, options)
-    _require_main_for_budget(mod, options)
+    """Run the way of a model: graph of kernels, lowered module, code; once more for each texture that is refused."""
+    _require(mod, target, options)
     start = time.perf_counter()
     placed = [phase.name for phase in phases].index("textures") if has_textures(target) else len(phases)
     with target:
@@ -178,57 +173,42 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         with target:
             graph = run_phases(whole, phases[placed:], options, observe, placed, outputs)
         try:
-            return _generated(graph, target, options, start, outputs)
+            return _code_of(graph, target, options, start, outputs)
         except (TypeError, AttributeError, NameError):
             raise  # a fault in a pass; a second compilation with buffers would only hide it
         except Exception as error:
-            refused = without_textures(graph, target, str(error)) if has_textures(target) else {}
-            new = refused.keys() - dict(options.in_buffers).keys()
-            if not new:
-                raise
-            _logger.info("kernels that read and write buffers only: %s", ", ".join(sorted(new)))
-            options = replace(
-                options, in_buffers=(*options.in_buffers, *((name, refused[name]) for name in sorted(new)))
-            )
+            options = _in_more_buffers(graph, target, options, error)
 
 
-def _generated(graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None) -> Compiled:
+def _in_more_buffers(graph: tvm.IRModule, target, options: Options, error: Exception) -> Options:
+    """Return the options that keep the textures in buffers that `error` is about; raise it if it is about none."""
+    refused = without_textures(graph, target, str(error)) if has_textures(target) else {}
+    new = sorted(refused.keys() - dict(options.in_buffers).keys())
+    if not new:
+        raise error
+    _logger.info("kernels that read and write buffers only: %s", ", ".join(new))
+    return replace(options, in_buffers=(*options.in_buffers, *((name, refused[name]) for name in new)))
+
+
+def _code_of(graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None) -> Compiled:
     """Generate code for a graph of kernels; `start` is the time at which the compilation began."""
-    plans: dict[str, dict] = {}
-
-    def look(phase: str, lowered: tvm.IRModule) -> None:
-        if phase in PLANNED:
-            plans["memory"] = memory_plan(lowered)
-
     with target:
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
-        lowered, weights, per_graph = lower(graph, target, dump, look, outputs)
+        lowered = lower(graph, target, dump, check=outputs)
+    facts = lowered.facts  # first, as there may be no plan within the memory budget
     middle = time.perf_counter()
     reads: dict[str, TexelReads] = {}
-    check = CheckImages(planned_memory(lowered))
+    check = CheckImages(planned_memory(lowered.module))
 
     def look_at_kernels(kernels: tvm.IRModule) -> None:
         if is_opencl(target):
             reads.update(texel_reads(check(kernels)))
 
-    runnable = with_kernel_functions(with_bounds_checks(lowered) if options.bounds else lowered)
-    executable = generate(runnable, target, look_at_kernels)
+    module = with_bounds_checks(lowered.module) if options.bounds else lowered.module
+    executable = generate(with_kernel_functions(module), target, look_at_kernels)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
-    compiled = Compiled(
-        executable=executable,
-        graph=lift_weights(continue_log(graph, lowered))[0],
-        target=target,
-        weights=weights,
-        rules=kernel_rules(lowered),
-        plans=kernel_plans(lowered),
-        tuning=tuning_of(lowered),
-        kernels_per_graph=per_graph,
-        texel_reads=reads,
-        signatures=signatures(lowered),
-        stream=stream_of(lowered),
-        **plans,
-        seconds=seconds,
-    )
+    graph = lift_weights(continue_log(graph, lowered.module))[0]
+    compiled = Compiled(executable, graph, target, texel_reads=reads, seconds=seconds, **facts)
     if outputs is not None:
         outputs.finish(compiled.run)
     return compiled
@@ -241,8 +221,8 @@ def lower(
     options: Options,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
     check: OutputCheck | None = None,
-) -> tuple[tvm.IRModule, list, list[int]]:
-    """Lower a graph of kernels; return code of the virtual machine, its weights, and the kernels of each CUDA graph.
+) -> Lowered:
+    """Lower a graph of kernels to code of the virtual machine.
 
     Weights become parameters before CUDA graphs are captured: a constant within a captured graph cannot be lifted.
 
@@ -256,11 +236,11 @@ def lower(
     phases = lower_phases(target)
     names = [phase.name for phase in phases]
     lifted_at = names.index("cuda_graph") if "cuda_graph" in names else len(phases)
-    per_graph: list[int] = []
+    after: dict[str, tvm.IRModule] = {}
 
     def look(phase: str, mod: tvm.IRModule) -> None:
-        if phase == "cuda_graph":
-            per_graph.extend(kernels_per_graph(mod))
+        if phase in (*PLANNED, "cuda_graph"):
+            after[phase] = mod
         if observe is not None:
             observe(phase, mod)
 
@@ -272,7 +252,19 @@ def lower(
         # OpenCL's weights share one buffer; a constant in the code would be one more memory object of a launch.
         planned, weights = lift_weights(planned, 0 if runs_ours(target) else LARGE)
     rest = replace(options, check=None)  # weights are inputs now, and the module no longer runs on a CPU
-    return trust_own_tensors(run_phases(planned, phases[lifted_at:], rest, look, lifted_at)), weights, per_graph
+    module = trust_own_tensors(run_phases(planned, phases[lifted_at:], rest, look, lifted_at))
+    captured = kernels_per_graph(after["cuda_graph"]) if "cuda_graph" in after else []
+    return Lowered(module, weights, captured, next((after[each] for each in PLANNED if each in after), None))
+
+
+def _require(mod: tvm.IRModule, target, options: Options) -> None:
+    """Refuse what cannot be compiled for this target with these options."""
+    if options.schedule:
+        require_schedules(target)
+    require_precision(target, options.precision)
+    _require_threads(target, options.schedule)
+    _require_cpu(target, options)
+    _require_main_for_budget(mod, options)
 
 
 def _require_threads(target, schedule: bool) -> None:

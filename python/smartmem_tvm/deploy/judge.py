@@ -141,9 +141,9 @@ class CompiledKernel:
         self.rounds_to = factors_attr(mod["main"]).get(FACTORS, "")
         records = _pass_of(record) if record is not None else None
         with target:
-            lowered, self.weights, _ = lower(graph, target, Options(records=records, cuda_graph=False))
-        self.problem = _problem(lowered) if record is not None else ""
-        self.code = generate(lowered, target)
+            lowered = lower(graph, target, Options(records=records, cuda_graph=False))
+        self.weights, self.code = lowered.weights, generate(lowered.module, target)
+        self.problem = _problem(lowered.module) if record is not None else ""
 
     def on(self, device: Device) -> LoadedModel:
         """Load the kernel and its data onto a device."""

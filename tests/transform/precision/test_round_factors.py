@@ -38,7 +38,7 @@ def kernels_of(mod, arch, precision="float32"):
     target, options = target_of(arch), Options(precision=precision)
     with target:
         graph = optimize(mod, options=options)
-        lowered = lower(graph, target, options)[0]
+        lowered = lower(graph, target, options).module
     funcs = [(var, func) for var, func in lowered.functions_items() if isinstance(func, tirx.PrimFunc)]
     rules = [str(func.attrs["smartmem.rule"]["name"]) for _, func in funcs]
     named = tvm.IRModule({var: func.with_attr("global_symbol", var.name_hint) for var, func in funcs})

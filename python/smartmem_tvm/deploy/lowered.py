@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lowered model: what `deploy.build.lower` hands to TVM's code generator, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import tvm
+
+from ..schedule.schedule_kernels import kernel_plans, kernel_rules
+from ..tune.apply_records import tuning_of
+from .memory_plan import memory_plan, stream_of
+from .signatures import signatures
+from .weights import Weight
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Code of the virtual machine with scheduled kernels, before code generation.
+
+    Attributes
+    ----------
+    module : tvm.IRModule
+        The module; its functions take the inputs and then the weights.
+    weights : list of Weight
+        The large constants.
+    kernels_per_graph : list of int
+        Kernels in each CUDA graph of one inference, in their order.
+    planned : tvm.IRModule
+        The module after memory was planned and before it was lowered further; `memory` reads it.
+    """
+
+    module: tvm.IRModule
+    weights: list[Weight]
+    kernels_per_graph: list[int] = field(default_factory=list)
+    planned: tvm.IRModule | None = None
+
+    @cached_property
+    def rules(self) -> dict[str, dict]:
+        """Kernel -> the rule that made its schedule, see `schedule.schedule_kernels.kernel_rules`."""
+        return kernel_rules(self.module)
+
+    @cached_property
+    def memory(self) -> dict:
+        """Memory of an inference, see `deploy.memory_plan.memory_plan`, which raises `BudgetTooSmall`."""
+        return {} if self.planned is None else memory_plan(self.planned)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The attributes of `Compiled` that are read off the module, by their names."""
+        return {
+            "weights": self.weights,
+            "rules": self.rules,
+            "plans": kernel_plans(self.module),
+            "tuning": tuning_of(self.module),
+            "kernels_per_graph": self.kernels_per_graph,
+            "memory": self.memory,
+            "signatures": signatures(self.module),
+            "stream": stream_of(self.module),
+        }
