@@ -4,9 +4,10 @@
 import pytest
 
 from helpers import assert_same_results, calls, legal, nodes, op, random
-from smartmem_tvm.analysis.fusion_price import MARGIN, NO_PRICE, PRICIER, Verdict, judge, repeats_in_windows
+from smartmem_tvm.analysis.fusion_price import NO_PRICE, PRICIER, Verdict, judge, repeats_in_windows
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.schedule import Prices
+from smartmem_tvm.tables.fusion_policy import MARGIN
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import EliminateLayout, FuseAttention, FuseOperators
 

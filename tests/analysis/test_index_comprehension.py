@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import count_up, legal, move, nodes, op
-from smartmem_tvm.analysis.classify import MOST_DIVISIONS, quadrant
+from smartmem_tvm.analysis.classify import quadrant
 from smartmem_tvm.ir.index_map import division_count
 from smartmem_tvm.ir.movement import movement
+from smartmem_tvm.tables.fusion_policy import MOST_DIVISIONS
 from smartmem_tvm.tables.quadrant import Quadrant
 from smartmem_tvm.transform import EliminateLayout
 

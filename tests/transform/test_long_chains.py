@@ -12,8 +12,9 @@ import smartmem_tvm as sm
 from against_onnxruntime import model_of, reference
 from helpers import calls, legal, op, random, run
 from smartmem_tvm.deploy.build import generate, lower
-from smartmem_tvm.ir.compose import MOST_NESTED, nested_loads
+from smartmem_tvm.ir.compose import nested_loads
 from smartmem_tvm.ir.graph import graphs, read_log
+from smartmem_tvm.tables.fusion_policy import MOST_NESTED
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 
@@ -134,8 +135,16 @@ CUDA = {"kind": "cuda", "arch": "sm_80", "max_threads_per_block": 1024, "max_sha
 OPENCL = {"kind": "opencl", "max_num_threads": 256, "max_shared_memory_per_block": 32768}
 
 
-@pytest.mark.parametrize("name", ["shifts", "squares of integers", "choices", "places in themselves"])
-@pytest.mark.parametrize("target", [{**CUDA, "thread_warp_size": 32}, OPENCL], ids=["cuda", "opencl"])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("shifts", {**CUDA, "thread_warp_size": 32}),
+        ("squares of integers", OPENCL),
+        ("choices", OPENCL),
+        ("places in themselves", {**CUDA, "thread_warp_size": 32}),
+    ],
+    ids=str,
+)
 def test_so_it_is_on_a_gpu(name, target):
     """Kernels are made for a device that need not be there; of OpenCL the source as well."""
     mod, target = sm.from_onnx(chain(name)[0]), tvm.target.Target(target, host="llvm")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from helpers import legalize, module, nodes, op, random, run
-from smartmem_tvm.analysis.classify import MOST_DIVISIONS
 from smartmem_tvm.ir.index_map import division_count
 from smartmem_tvm.ir.movement import movement
 from smartmem_tvm.pipeline import Options, phases_of, run_phases
+from smartmem_tvm.tables.fusion_policy import MOST_DIVISIONS
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})

@@ -25,6 +25,7 @@ def compute(mod, *inputs, **options):
     return got
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("schedule", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", OPERATORS)

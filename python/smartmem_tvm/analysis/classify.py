@@ -24,11 +24,6 @@ from ..tables.quadrant import Quadrant
 
 _RANK = {kind: rank for rank, kind in enumerate(MappingType)}
 _TRANSCENDENTAL_COST = 20
-# Operations (see `cost`); up to about this many, a second evaluation costs less than a store and a load.
-CHEAP = 8
-# The index of a chain of reshapes with unaligned factors grows with every step. Past this many divisions it is cheaper
-# to store the tensor once than to compute the place of each element (Swin, with its rolled windows, has 6).
-MOST_DIVISIONS = 8
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.Select, tirx.Cast)
 _OF_BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.BitwiseNot, tirx.LShift, tirx.RShift)
 _CHEAP_CALLS = ("if_then_else", "fabs", "reinterpret", "isnan")

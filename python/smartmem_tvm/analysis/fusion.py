@@ -4,14 +4,16 @@
 Green cells of Table 3 fuse, red cells do not. For a yellow cell, measured times decide if a profile store has both the
 fused kernel and its parts. Otherwise this cost model decides; it also bounds the recomputation in green cells:
 
-1. An expensive value (above `classify.CHEAP`) is never evaluated more than once per element: not inside a reduction
+1. An expensive value (above `CHEAP`) is never evaluated more than once per element: not inside a reduction
    that reads it again and again, and not in two readers.
 2. A value with several readers is computed in each of them only if that moves no more bytes than storing it; a kernel
    launch counts as `LAUNCH_BYTES`.
 3. A kernel holds at most `MOST_LOADS` operands per element (registers), `MOST_LOCAL_BYTES` of an intermediate result
    at once (local memory), `MOST_CALLS` function calls per element and indices of `MOST_DIVISIONS` divisions.
 4. Expressions are trees: a value of more than `MOST_LOADS` operands is copied to no second reader, and loads nest, one
-   in the index of the next, no deeper than `compose.MOST_NESTED`.
+   in the index of the next, no deeper than `MOST_NESTED`.
+
+`tables.fusion_policy` has the limits, and says which kinds of fusion there are.
 """
 
 from __future__ import annotations
@@ -24,40 +26,30 @@ from typing import Protocol
 
 from tvm import ir, tirx
 
-from ..ir.compose import MOST_REPEATED, can_reindex, may_inline, nests_too_deep, reads_once
-from ..ir.graph import MOST_INPUTS, Graph, Node, too_wide
+from ..ir.compose import can_reindex, may_inline, nests_too_deep, reads_once
+from ..ir.graph import Graph, Node, too_wide
 from ..ir.index_map import division_count, variables
 from ..ir.kernel import Kernel, emit, shape_of
 from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
-from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
-from .classify import (
+from ..tables.fusion_policy import (
     CHEAP,
+    FORBIDDEN,
+    LAUNCH_BYTES,
+    MOST_CALLS,
     MOST_DIVISIONS,
-    mapping_type,
-    quadrant,
-    reduces,
-    stage_calls,
-    stage_cost,
-    stage_divisions,
+    MOST_INPUTS,
+    MOST_LOADS,
+    MOST_LOCAL_BYTES,
+    MOST_REPEATED,
+    UNPACKED,
+    may_fuse,
 )
-from .fusion_price import NO_PRICE, PRICIER, UNPACKED, Prices, Verdict, evaluations, judge, position, repeats_in_windows
+from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
+from .classify import mapping_type, quadrant, reduces, stage_calls, stage_cost, stage_divisions
+from .fusion_price import NO_PRICE, PRICIER, Prices, Verdict, evaluations, judge, position, repeats_in_windows
 
-# Bytes of memory traffic that cost as much as a kernel launch, when recomputing is weighed against storing.
-LAUNCH_BYTES = 64 * 1024
-# Calls per element in element-wise values, above which a kernel absorbs no more. The polynomials that replace a call
-# copy its argument many times, so the code of nested calls multiplies.
-MOST_CALLS = 4
-# Operands; twice the vector registers of AVX2 or NEON: a few spills cost less than a pass over memory.
-MOST_LOADS = 32
-# Bytes of an intermediate result that one output element needs at once; half of a small second-level cache.
-MOST_LOCAL_BYTES = 128 * 1024
-
-# Bytes of a weight. A layer with a single row reads its weight once, but on one core: up to this size that costs less
-# than another launch.
-SINGLE_ROW_BYTES = 2 * 1024 * 1024
-
-MEASURED, SCHEDULES = "profile", "schedules"
+MEASURED, SCHEDULES, POLICY = "profile", "schedules", "policy"
 _TAKES_EPILOGUE = (Action.TRY_FUSE, Action.ELIMINATE_SECOND)
 
 
@@ -90,8 +82,8 @@ class FusionDecision:
 
     @property
     def is_news(self) -> bool:
-        """Whether the log should show the decision: a fusion, or a refusal by a price, a profile or the schedules."""
-        return self.fuse or self.verdict.refuses or self.decided_by.startswith((MEASURED, SCHEDULES))
+        """Whether the log should show the decision: a fusion, or a refusal by anything but a table or a limit."""
+        return self.fuse or self.verdict.refuses or self.decided_by.startswith((MEASURED, SCHEDULES, POLICY))
 
 
 class FusionCheck:
@@ -121,6 +113,8 @@ class FusionCheck:
 
         If `node` is a view, the fused kernel writes in the view's order.
         """
+        if not may_fuse("epilogue"):
+            return FusionDecision(False, FORBIDDEN, POLICY)
         reason = self._cannot_end_with(producer, node)
         if reason:
             return FusionDecision(False, reason)
@@ -178,7 +172,9 @@ class FusionCheck:
         if self.graph.is_output(node.var):
             return FusionDecision(False, "it is a result of the function")
         if not readers:
-            return FusionDecision(False, "nobody reads it")
+            return FusionDecision(False, "nothing reads it")
+        if not may_fuse("prologue" if once else "copies"):
+            return FusionDecision(False, FORBIDDEN, POLICY)
         if sum(map(stage_divisions, node.kernel.stages)) > MOST_DIVISIONS:
             return FusionDecision(False, "its indices are too long to be worked out more than once")
         for reader in readers:

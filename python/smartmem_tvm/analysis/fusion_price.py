@@ -12,19 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..ir.compose import MOST_REPEATED
 from ..ir.graph import Node
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, shape_of
+from ..tables.fusion_policy import MARGIN, MOST_REPEATED
 from .work import pads
 
-# For most kernels, predictions are within this factor of measured times. A smaller difference is not significant, and
-# the fused kernel saves the memory of the intermediate results.
-MARGIN = 1.25
-# Cycles for each element of a weight that several sums read. Such a weight keeps its layout, and each sum waits for
-# it; the weight of a single sum is packed as the sum reads it. Measured with a gated linear unit, on a Xeon with
-# AVX-512: 4.9 for 128 x 512 by 512 x 2 x 1408, and more for larger ones.
-UNPACKED = 5.0
 PRICE = "price"
 PRICIER = "its schedule would take longer than those of the parts"
 

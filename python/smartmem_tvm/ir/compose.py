@@ -19,21 +19,12 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from .._tvm import mapped
+from ..tables.fusion_policy import MOST_COPIED_LOADS, MOST_NESTED, MOST_REPEATED
 from .check_maps import check_rewritten
 from .index_map import LEAVES, is_identity, variables, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
 from .strength_reduction import Simplifier
 from .walk import loads
-
-# Inlining copies a value to each of its reads; if the copies have more loads than this, the value keeps its own stage.
-_MAX_COPIED_LOADS = 32
-
-# Depth of nested loads (a load in the index of a load) that one expression may have. Each further level multiplies
-# TVM's time by ten: 1.4 s of code generation for five levels, on an Intel Xeon, 2026-11-27.
-MOST_NESTED = 4
-
-# Several maps into one tensor count as one read of it if together they visit at most this many times its elements.
-MOST_REPEATED = 9 / 8
 
 
 def fresh(kernel: Kernel) -> Kernel:
@@ -202,7 +193,7 @@ def may_inline(stage: Stage, readers: Sequence[Stage], buffer=None) -> bool:
     reading = [each for each in readers if each.reads(buffer)]
     copies = sum(load.source.same_as(buffer) for reader in reading for load in reader.loads)
     copied = copies * len(stage.loads) if copies > 1 else 0
-    return copied <= _MAX_COPIED_LOADS and not any(nests_too_deep(stage, each) for each in reading)
+    return copied <= MOST_COPIED_LOADS and not any(nests_too_deep(stage, each) for each in reading)
 
 
 def merge_equal(kernel: Kernel, first, second) -> Kernel:

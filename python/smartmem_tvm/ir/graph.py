@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from tvm import IRModule, ir, relax, tirx
 
+from ..tables.fusion_policy import MOST_INPUTS
 from .check_maps import Tensors, check_rewritten, check_same, checks_maps
 from .compose import fresh, merge, merge_equal, output_of, simplify, tidy
 from .index_map import variables
@@ -30,7 +31,6 @@ from .walk import collect
 MEMBERS = "smartmem.members"  # function attribute: variable -> operators computed and views read by its kernel
 LOG = "smartmem.log"  # module attribute: decisions of the passes, one JSON object each
 CALL_TIR = ir.Op.get("relax.call_tir")
-MOST_INPUTS = 64  # inputs of a merged kernel: OpenCL guarantees room for 128 pointers
 # Normal forms by PrimFunc, the kernels in normal form, and the PrimFunc that each of those was written as.
 _forms: Recent = Recent(1024)
 _normal: WeakSet[Kernel] = WeakSet()

@@ -29,6 +29,7 @@ class Packing:
 
     Attributes
     ----------
+    name : str
     numbers : int
         Integers in one.
     ranges : tuple of (int, int)
@@ -41,6 +42,7 @@ class Packing:
         The right operand is the one with the first of `ranges` of the packing that is not turned.
     """
 
+    name: str
     numbers: int
     ranges: tuple[tuple[int, int], tuple[int, int]]
     pack: Callable[[Sequence], object]
@@ -88,8 +90,8 @@ def pack_quads(array: np.ndarray, axis: int) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(packed, -1, axis))
 
 
-PAIRS = Packing(2, (SHORT, SHORT), lambda two: pair(*two), lambda a, b: dot(widened(a), widened(b)))
-QUADS = Packing(4, (UNSIGNED, SIGNED), quad, dot_of_quads)
+PAIRS = Packing("pairs of int16", 2, (SHORT, SHORT), lambda two: pair(*two), lambda a, b: dot(widened(a), widened(b)))
+QUADS = Packing("quads of bytes", 4, (UNSIGNED, SIGNED), quad, dot_of_quads)
 
 
 def packed_factors(term) -> tuple[Packing, tuple] | None:

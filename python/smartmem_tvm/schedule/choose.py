@@ -26,18 +26,18 @@ from .core.decisions import Account, asking, attempt, check_all_asked
 from .core.plans import Choice, Plan
 from .core.rule import NestRule, Rule, record_of
 from .cpu.attention import RowChains
+from .cpu.bfloat16_product import Bfloat16Product
 from .cpu.depthwise import Depthwise
 from .cpu.elementwise import Elementwise
 from .cpu.fallback import Fallback
 from .cpu.matmul import Matmul
-from .cpu.rounded_product import RoundedProduct
 from .cpu.rows import Rows
 from .cpu.sequence import InSequence
 from .cpu.slide import Slide
 from .cpu.steps import Steps
 from .cpu.window import Window
-from .gpu.attention.attention import GpuRowChains
-from .gpu.attention.matrix_attention import GpuMatrixAttention
+from .gpu.attention.flash_attention import GpuMatrixAttention
+from .gpu.attention.row_chains import GpuRowChains
 from .gpu.chain import GpuChain
 from .gpu.dlight_rules import OneThreadEach, Shared, Tiled, TvmRule
 from .gpu.elementwise import GpuElementwise
@@ -51,7 +51,7 @@ from .gpu.window.window import TexelReduction, WindowProduct, WindowRule, Window
 
 def _cpu_families() -> list[NestRule]:
     # A window is also a reduction, and a convolution also a matmul: the special rules come first.
-    return [Depthwise(), RoundedProduct(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
+    return [Depthwise(), Bfloat16Product(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
 
 
 def _gpu_families() -> list[NestRule]:

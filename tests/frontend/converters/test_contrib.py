@@ -35,6 +35,7 @@ def test_activations_of_a_sum(op):
     _check(op, {"x": _floats(BATCH, ROWS, WIDTH)}, {"b": _floats(WIDTH)})
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("skip", [(BATCH, ROWS, WIDTH), (1, ROWS, WIDTH), (ROWS, WIDTH)])
 @pytest.mark.parametrize("outputs", ["y", "y _ _ sum"])
 @pytest.mark.parametrize(

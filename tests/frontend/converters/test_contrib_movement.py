@@ -30,6 +30,7 @@ def test_slices_by_indices(indices):
     check_contrib("GatherND", {"x": X, "i": indices}, {"y": F})
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [0, 1])

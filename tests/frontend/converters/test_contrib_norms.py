@@ -13,6 +13,7 @@ def _floats(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(F)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("shape", "scale", "attributes"),
     [

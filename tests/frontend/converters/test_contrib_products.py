@@ -59,6 +59,7 @@ def test_distances(metric, dtype):
     check_contrib("CDist", arrays, {"y": dtype}, tolerance=5e-6, metric=metric)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 5, 5), (1, 1), (7, 2, 2), (17, 17)], ids=str)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-5), ("float64", 1e-12)])
 def test_inverses(shape, dtype, tolerance):

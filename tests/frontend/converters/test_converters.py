@@ -81,6 +81,7 @@ def test_clip_is_plain_and_treats_nan_as_onnx_runtime_does(build, operators, run
     np.testing.assert_array_equal(run_tvm(mod, {"x": SPECIAL})[0], wanted)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("names", [[], ["low"], ["", "high"]])
 @pytest.mark.parametrize("constant", [True, False])

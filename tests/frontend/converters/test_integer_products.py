@@ -33,6 +33,7 @@ def test_zero_points_of_rows(build, run_tvm):
     np.testing.assert_array_equal(run_tvm(from_onnx(model), {"a": a, "b": b, "zero": zero})[0], wanted)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("left", "right"), PAIRS)
 @pytest.mark.parametrize("columns", [(), (7,)])
 def test_scaled_products(left, right, columns):
@@ -76,6 +77,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("attributes", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize(("left", "right"), [("uint8", "int8"), ("uint8", "uint8")])
 def test_convolutions(left, right, attributes):

@@ -68,6 +68,7 @@ LARGE = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
 @pytest.mark.parametrize("case", LARGE)
 def test_a_window_larger_than_the_picture_sees_what_there_is(agree, op_type, case):

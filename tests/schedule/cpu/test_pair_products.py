@@ -60,6 +60,7 @@ def wide(least: int, most: int, shape=(12, 40)) -> np.ndarray:
     return found
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("weights", "kept"),
     [

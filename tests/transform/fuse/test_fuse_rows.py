@@ -6,9 +6,10 @@ import pytest
 from tvm import relax
 
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random, run
-from smartmem_tvm.analysis.fusion_price import MARGIN, PRICIER
+from smartmem_tvm.analysis.fusion_price import PRICIER
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.schedule import Prices
+from smartmem_tvm.tables.fusion_policy import MARGIN
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 from smartmem_tvm.transform.fuse import fuse_rows as fuse_rows_module

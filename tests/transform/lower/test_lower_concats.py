@@ -7,7 +7,7 @@ from tvm import ir, tirx
 
 import smartmem_tvm
 from helpers import bindings, module, op
-from smartmem_tvm.ir.graph import MOST_INPUTS
+from smartmem_tvm.tables.fusion_policy import MOST_INPUTS
 from smartmem_tvm.transform import LowerConcats
 
 

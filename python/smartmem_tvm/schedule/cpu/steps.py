@@ -19,11 +19,9 @@ from ..core.nest import UNROLL, VECTOR, Scope, allocate, fresh, index, index_typ
 from ..core.nest import block as block_of
 from ..core.rule import Rule, Written
 from ..core.steps import has_steps, nest_by_nest, points_of
+from .machine import WORTH_WAKING
 from .packed_vectors import sums_of_dots
 from .params import CpuParams
-
-# Vector stores of a step, from which on threads share them. On 16 cores, 3,000 to 5,000 take as long as waking threads.
-_WORTH_WAKING = 5_000
 
 
 class Steps(Rule):
@@ -72,7 +70,7 @@ def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:
             axes = [(u, side, UNROLL), (lane, extents[lane], VECTOR)]
             return scope.simplify(_together(inside, values, axes, params))
 
-        return scope.tasks(points // side, params.cores if work >= _WORTH_WAKING else 1, at)
+        return scope.tasks(points // side, params.cores if work >= WORTH_WAKING else 1, at)
 
 
 def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams) -> int:

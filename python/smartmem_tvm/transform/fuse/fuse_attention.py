@@ -12,7 +12,6 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...analysis.classify import reduces
-from ...analysis.fusion import SINGLE_ROW_BYTES
 from ...analysis.fusion_price import PRICIER, Prices, judge
 from ...analysis.row_chain import RowChain, factors, row_chain_of, summand
 from ...ir.change_axes import aligned
@@ -21,10 +20,9 @@ from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.index_map import variables
 from ...ir.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
 from ...ir.walk import loads
+from ...tables.fusion_policy import FORBIDDEN, LEAST_ROWS, ON_CHIP_BYTES, ROW_BUFFERS, SINGLE_ROW_BYTES, may_fuse
 
 FLOAT_BYTES = 4
-# The least number of rows that a task works on at a time, and the row-sized buffers that it needs for each of them.
-LEAST_ROWS, ROW_BUFFERS = 8, 2
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FuseAttention")
@@ -75,7 +73,7 @@ class FuseAttention:
 
     def __init__(
         self,
-        on_chip_bytes: int = 512 * 1024,
+        on_chip_bytes: int = ON_CHIP_BYTES,
         refusal: Callable[[RowChain], str] | None = None,
         prices: Prices | None = None,
         passing: Callable[[RowChain], bool] | None = None,
@@ -116,6 +114,7 @@ def fuse_attention(
             decision = {"pass": "FuseAttention", "operator": producer.members[-1]}
             goes_on = passing is not None and (passing(chain) or _leads_to(graph, node, merged, passing))
             why = "" if goes_on else refusal(chain)
+            why = why if may_fuse("attention") else FORBIDDEN
             if why:
                 log.append({**decision, "action": "kept", "reason": why})
                 continue

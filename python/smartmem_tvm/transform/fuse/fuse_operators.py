@@ -8,7 +8,7 @@ from collections.abc import Callable
 import tvm
 
 from ...analysis.classify import reduces
-from ...analysis.fusion import MEASURED, SCHEDULES, FusionCheck, FusionDecision, Profiles, result_bytes, work
+from ...analysis.fusion import MEASURED, POLICY, SCHEDULES, FusionCheck, FusionDecision, Profiles, result_bytes, work
 from ...analysis.fusion_price import PRICE, Prices
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import Kernel
@@ -144,9 +144,9 @@ class FusionPlan:
     def _record(self, node: Node, decision: FusionDecision, into: list[Node]) -> None:
         operator = node.members[-1]
         if not decision.fuse and self.decisions.get(operator, {}).get("decided_by", "").startswith(
-            (MEASURED, SCHEDULES, PRICE)
+            (MEASURED, SCHEDULES, PRICE, POLICY)
         ):
-            return  # keep the earlier reason, by measurement, schedule or price, which is more specific
+            return  # keep the earlier reason, by measurement, schedule, price or policy, which is more specific
         entry = {"pass": "FuseOperators", "operator": operator, "action": "fused" if decision.fuse else "kept"}
         if decision.fuse:
             entry["into"] = [reader.var.name for reader in into]

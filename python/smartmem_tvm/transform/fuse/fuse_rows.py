@@ -8,12 +8,13 @@ import math
 import tvm
 from tvm import ir
 
-from ...analysis.classify import CHEAP, reduces, stage_cost
-from ...analysis.fusion import SINGLE_ROW_BYTES, tensor_bytes
+from ...analysis.classify import reduces, stage_cost
+from ...analysis.fusion import tensor_bytes
 from ...analysis.fusion_price import PRICIER, Prices, Verdict, judge
 from ...ir.compose import single_map
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import Stage, shape_of
+from ...tables.fusion_policy import CHEAP, FORBIDDEN, MOST_MEMBERS, SINGLE_ROW_BYTES, may_fuse
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FuseRows")
@@ -56,11 +57,6 @@ class FuseRows:
         return rewrite_graphs(mod, lambda graph: fuse_rows(graph, self.prices))
 
 
-# Nodes of a group, at most. Norms and softmax have ten at most. The unrolled steps of a recurrent layer would be one
-# group, and the time to fuse and schedule it grows with the cube of its nodes: 21 steps of an LSTM took minutes.
-_MOST_MEMBERS = 40
-
-
 def fuse_rows(graph: Graph, prices: Prices | None = None) -> list[dict]:
     """Rewrite `graph` in place; returns one decision per group."""
     log, behind, order = [], _behind_statistics(graph), list(graph)
@@ -74,7 +70,7 @@ def fuse_rows(graph: Graph, prices: Prices | None = None) -> list[dict]:
         trial = graph.absorbing(node, [(member, _inlined(member)) for member in group[1:]])
         verdict = judge(prices, [trial.kernel], [member.kernel for member in group])
         log.append(_decision(node, group, verdict))
-        if not verdict.refuses:
+        if log[-1]["action"] == "fused":
             graph.take(node, trial)
             for member in group[1:]:
                 graph.remove(member)
@@ -88,8 +84,8 @@ def _inlined(member: Node) -> bool:
 
 def _decision(node: Node, group: list[Node], verdict: Verdict) -> dict:
     entry = {"pass": "FuseRows", "operator": node.members[-1], **verdict.noted}
-    if verdict.refuses:
-        return {**entry, "action": "kept", "reason": PRICIER}
+    if verdict.refuses or not may_fuse("rows"):
+        return {**entry, "action": "kept", "reason": PRICIER if verdict.refuses else FORBIDDEN}
     labels = [label for member in group for label in member.members]
     why = "rows are independent: each row's statistics and element-wise work stay together"
     return {**entry, "action": "fused", "members": labels, "into": [node.var.name], "reason": why}
@@ -121,7 +117,7 @@ def _is_row_statistic(node: Node) -> bool:
 
 
 def _group_ending_in(graph: Graph, sink: Node, behind: set[Node]) -> list[Node]:
-    """Return the largest group that ends in `sink`, of at most `_MOST_MEMBERS` nodes, readers before producers.
+    """Return the largest group that ends in `sink`, of at most `MOST_MEMBERS` nodes, readers before producers.
 
     It is ``[sink]`` if nothing joins the sink.
     """
@@ -129,7 +125,7 @@ def _group_ending_in(graph: Graph, sink: Node, behind: set[Node]) -> list[Node]:
     axes: dict = {var: axis for axis, var in enumerate(last.spatial) if last.extents[var] > 1}
     group, rows = [sink], None
     frontier = _producers(graph, sink)
-    while frontier and len(group) < _MOST_MEMBERS:
+    while frontier and len(group) < MOST_MEMBERS:
         candidate = frontier.pop(0)
         readers = graph.readers(candidate.var)
         if candidate not in behind or candidate in group or not set(readers) <= set(group):

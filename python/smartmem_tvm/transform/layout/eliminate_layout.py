@@ -6,12 +6,13 @@ from __future__ import annotations
 import tvm
 from tvm import ir
 
-from ...analysis.classify import MOST_DIVISIONS, quadrant, stage_divisions
+from ...analysis.classify import quadrant, stage_divisions
 from ...ir.graph import Graph, Node, rewrite_graphs, too_wide
 from ...ir.index_map import is_identity
 from ...ir.kernel import shape_of
 from ...ir.movement import movement
 from ...tables.action import TABLE_5, Action
+from ...tables.fusion_policy import MOST_DIVISIONS
 
 _ELIMINATES_FIRST = (Action.ELIMINATE_FIRST, Action.ELIMINATE_BOTH)
 

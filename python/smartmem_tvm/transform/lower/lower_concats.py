@@ -7,8 +7,8 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...ir.graph import MOST_INPUTS
 from ...ir.rewrite_calls import rewrite_calls
+from ...tables.fusion_policy import MOST_INPUTS
 
 _CONCAT, _STACK = ir.Op.get("relax.concat"), ir.Op.get("relax.stack")
 _TOGETHER = 32  # tensors of one concatenation, where the list is longer than a kernel's parameters may be
@@ -27,8 +27,8 @@ class LowerConcats:
         y = concat([concat([x0, ..., x31]), concat([x32, ..., x63]), ...])
 
     The kernel of a concatenation is a chain of conditions as long as its list, with one parameter for each tensor, and
-    devices limit the number of parameters (`ir.graph.MOST_INPUTS`). ``stack`` is treated alike. Lists within the limit
-    stay as they are.
+    devices limit the number of parameters (`tables.fusion_policy.MOST_INPUTS`). ``stack`` is treated alike. Lists
+    within the limit stay as they are.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:

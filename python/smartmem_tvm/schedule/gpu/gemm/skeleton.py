@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop nest of every GEMM on a GPU: thread blocks x staged operands x a micro-kernel x an epilogue.
+
+each thread block (part of the terms, batch, row tile, column tile), in the order of `block_order`:
+sums = 0                                     micro-kernel
+bring the first tiles of both operands       staging
+for each tile of terms:
+bring tiles, multiply the ones brought     staging, which calls the micro-kernel
+finish(sums)                                 micro-kernel, which hands results to the epilogue
+a second launch adds the partial sums          split-K only
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import NamedTuple, Protocol
+
+from tvm import tirx
+
+from ...core.nest import Scope, allocate, block, index, scratch, store
+from ..launch import launch
+from .block_order import place_of
+from .product import MatmulProduct
+from .split_k import add_parts
+
+MOST_ADDING = 128  # threads of a thread block that adds partial sums (split-K), at most; never tuned
+
+
+class Place(NamedTuple):
+    """Expressions for the part of a product that a thread block computes.
+
+    Attributes
+    ----------
+    part : expression
+        Number of its part of the terms (split-K).
+    batch : expression
+    row, column : expression
+        Numbers of its tile.
+    """
+
+    part: object
+    batch: object
+    row: object
+    column: object
+
+
+class Thread(NamedTuple):
+    """Expressions for the place of a thread in a thread block.
+
+    Attributes
+    ----------
+    number : expression
+        In the thread block.
+    slice : expression
+        Number of its slice of the terms in shared memory.
+    within : expression
+        Its number in the slice, or in the warp if warps multiply together.
+    row, column : expression
+        Its place, or that of its warp, in the tile of results.
+    """
+
+    number: object
+    slice: object
+    within: object
+    row: object
+    column: object
+
+
+class Tile(Protocol):
+    """The fields of a tile that the skeleton reads."""
+
+    rows: int
+    columns: int
+    threads: int
+    splits: int
+    band: int
+
+
+class Epilogue:
+    """The way of a sum to its result: finished and stored, or for split-K stored as a partial sum.
+
+    Parameters
+    ----------
+    parts : buffer, optional
+        Partial sums of shape (splits, batch, rows, columns).
+    """
+
+    def __init__(self, product: MatmulProduct, parts=None):
+        self.product, self.parts = product, parts
+
+    @property
+    def start(self):
+        """The start value of sums; that of the reduction is added to partial sums later."""
+        init = self.product.reduction.init
+        return init if self.parts is None else tirx.const(0, self.parts.ty.dtype)
+
+    def run(self, most: int) -> int:
+        """Return the columns, `most` at most, whose results are finished and stored as one vector."""
+        return self.product.result_run(most) if self.parts is None else gcd(self.product.columns, most)
+
+    def store(self, value, place: Place, row, column) -> tirx.Stmt:
+        """Store the sum of a row and a column of the product."""
+        if self.parts is not None:
+            return store(self.parts, value, place.part, place.batch, row, column)
+        return self.product.result(value, place.batch, row, column)
+
+
+class MicroKernel(Protocol):
+    """The statements that a thread multiplies with.
+
+    Attributes
+    ----------
+    buffers : list
+        Registers and shared memory for sums and for the operands of a step.
+    """
+
+    @property
+    def buffers(self) -> list:
+        """See above."""
+
+    def thread(self, number) -> Thread:
+        """Return the place of thread `number`."""
+
+    def start(self, value) -> tirx.Stmt:
+        """Set the sums to their start value."""
+
+    def multiply(self, thread: Thread, step) -> tirx.Stmt:
+        """Add the products of the tiles of terms number `step`, which are in shared memory."""
+
+    def finish(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
+        """Add the sums of slices, and hand each result that exists to the epilogue."""
+
+
+class Staging(Protocol):
+    """The way of tiles of both operands into shared memory, while other tiles are multiplied.
+
+    Attributes
+    ----------
+    rounds : int
+        Tiles of terms of a thread block, one after the other.
+    buffers, held : list
+        Shared memory and registers, before and after those of the micro-kernel.
+    """
+
+    rounds: int
+    buffers: list
+    held: list
+
+    def declare(self) -> tirx.Stmt | None:
+        """Return a statement before all others."""
+
+    def begin(self, place: Place, thread: Thread) -> tirx.Stmt | None:
+        """Bring the tiles that the first round needs."""
+
+    def round(self, place: Place, thread: Thread, step, multiply: Callable[[object], tirx.Stmt]) -> tirx.Stmt:
+        """Return round `step`: multiply its tiles, and bring later ones; `multiply` takes the number of tiles."""
+
+    def end(self) -> tirx.Stmt | None:
+        """Wait until all products are there and shared memory is free."""
+
+
+class Gemm:
+    """The loop nest of a product.
+
+    Parameters
+    ----------
+    product : MatmulProduct
+        Its extents, and its epilogue.
+    adding : int
+        Threads of a thread block that adds partial sums.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        product: MatmulProduct,
+        tile: Tile,
+        staging: Staging,
+        micro: MicroKernel,
+        adding: int = MOST_ADDING,
+    ):
+        self.scope, self.product, self.tile, self.adding = scope, product, tile, adding
+        self.staging, self.micro = staging, micro
+        dtype = str(product.reduction.accumulator.ty.dtype)
+        self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], dtype, "parts")
+        self.epilogue = Epilogue(product, self.parts if tile.splits > 1 else None)
+
+    def kernel(self) -> tirx.Stmt:
+        """Return the whole loop nest."""
+        if self.tile.splits == 1:
+            return self._product()
+        adding = add_parts(self.product, self.parts, self.adding, self.scope)
+        return allocate([self.parts], block(self._product(), adding))
+
+    def _product(self) -> tirx.Stmt:
+        tile, scope, product = self.tile, self.scope, self.product
+        rows, columns = -(-product.rows // tile.rows), -(-product.columns // tile.columns)
+
+        def thread(number, thread):
+            tiles = place_of(number, rows, columns, min(tile.band or columns, columns))
+            whole = tirx.floordiv(number, index(rows * columns))
+            batch, part = tirx.floormod(whole, index(product.batch)), tirx.floordiv(whole, index(product.batch))
+            place = Place(*(scope.analyzer.simplify(each) for each in (part, batch, *tiles)))
+            return self._thread(place, self.micro.thread(thread))
+
+        return launch(scope, tile.splits * product.batch * rows * columns, tile.threads, thread)
+
+    def _thread(self, place: Place, thread: Thread) -> tirx.Stmt:
+        staging, micro, epilogue = self.staging, self.micro, self.epilogue
+
+        def round_(step):
+            return staging.round(place, thread, step, lambda at: micro.multiply(thread, at))
+
+        body = block(
+            staging.declare(),
+            micro.start(epilogue.start),
+            staging.begin(place, thread),
+            self.scope.loop(staging.rounds, round_, "step"),
+            staging.end(),
+            micro.finish(place, thread, epilogue),
+        )
+        return allocate([*staging.buffers, *micro.buffers, *staging.held], body)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policy of fusion in one place: which kernels may become one, within which limits, who decides, what undoes it.
+
+To forbid a kind of fusion, set ``allowed=False`` in its row of `FUSIONS`. The passes ask `may_fuse`, and their log has
+`FORBIDDEN` as the reason. DNNFusion's Table 3 (`tables.mapping_type`) and SmartMem's Table 5 (`tables.action`) hold
+within each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Limits of what a kernel may hold. They bound code and registers, and were chosen so that the networks of
+# docs/compile_time.md keep their time of compilation.
+MOST_INPUTS = 64
+"""Tensors that a merged kernel reads. Chosen: OpenCL guarantees room for 128 pointers."""
+MOST_LOADS = 32
+"""Operands of one element of a result. Chosen: twice the vector registers of AVX2 or NEON, as a few spills cost less
+than a pass over memory."""
+MOST_COPIED_LOADS = 32
+"""Loads of all copies of a value that is inlined; with more, it keeps a stage of its own. Chosen, as `MOST_LOADS`."""
+MOST_CALLS = 4
+"""Calls of functions (exp, erf) for one element, in element-wise stages. Chosen: the polynomial in place of a call
+copies its argument many times, so the code of nested calls multiplies."""
+MOST_DIVISIONS = 8
+"""Divisions in the index of one element. Chosen: the index of a chain of reshapes grows with every step, and past this
+many it is cheaper to store the tensor; Swin, with its rolled windows, has 6."""
+MOST_NESTED = 4
+"""Loads in the index of a load, and so on. Each level multiplies TVM's time by ten: 1.4 s of code generation for five
+levels, measured on an Intel Xeon, 2026-11-27."""
+MOST_LOCAL_BYTES = 128 * 1024
+"""Bytes of an intermediate result that one element of a result needs at once. Chosen: half of a small second-level
+cache."""
+MOST_MEMBERS = 40
+"""Kernels of a group of rows. Norms and softmax have ten at most. Time to fuse and to schedule grows with the cube: 21
+steps of an LSTM took minutes, 2026-11-21."""
+LEAST_DEPTH = 8
+"""Kernels of a chain that wait for each other. Chosen, not measured: a shorter chain saves few launches."""
+MOST_WRITTEN_OUT = 160
+"""Stages of a chain that are written out. Chosen: a GPU's compiler takes seconds for so many."""
+
+# What repeated work may cost.
+CHEAP = 8
+"""Operations (`analysis.classify.cost`) of a value that is computed again rather than stored. Chosen: about a store and
+a load."""
+MOST_REPEATED = 9 / 8
+"""Evaluations of each element of a value that still count as one: maps that overlap a little, as halos of windows."""
+LAUNCH_BYTES = 64 * 1024
+"""Bytes of memory traffic that a launch costs, when recomputing is weighed against storing. Chosen: some microseconds
+at 10 to 30 GB/s of one core."""
+
+# What prices (`analysis.fusion_price`) decide with.
+MARGIN = 1.25
+"""Factor by which the fused kernel has to be dearer to be refused. Predictions of most kernels are within it of
+measured times, and a fused kernel saves the memory of its intermediate results."""
+UNPACKED = 5.0
+"""Cycles for each element of a weight that several sums read, which is not packed. Measured with a gated linear unit on
+a Xeon with AVX-512: 4.9 for 128 x 512 by 512 x 2 x 1408, and more for larger ones."""
+
+# Rows of attention and of layers with a single row, on a CPU.
+SINGLE_ROW_BYTES = 2 * 1024 * 1024
+"""Bytes of a weight up to which a layer with a single row joins others. Chosen: one core reads it in less time than
+another launch takes."""
+LEAST_ROWS = 8
+"""Rows that a task of a chain of rows works on at a time. Chosen: the height of a register tile."""
+ROW_BUFFERS = 2
+"""Buffers as wide as a row that a chain needs for each row: scores and their exponentials."""
+ON_CHIP_BYTES = 512 * 1024
+"""Working set of a task of a chain of rows. Chosen: half of a second-level cache of 1 MiB."""
+
+FORBIDDEN = "tables/fusion_policy.py does not allow it"
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A kind of fusion.
+
+    Attributes
+    ----------
+    name : str
+        What `may_fuse` and the log call it.
+    made_by : str
+        The pass, as `pass_registry` names it.
+    kernels : str
+        Which kernels become one.
+    limits : tuple of str
+        The limits of this module that hold for it.
+    decided_by : str
+        What decides within the limits: a paper's table, a price, a profile.
+    undone_by : str
+        What takes the kernel apart again; empty if nothing does.
+    allowed : bool
+        Whether it is done at all.
+    """
+
+    name: str
+    made_by: str
+    kernels: str
+    limits: tuple[str, ...]
+    decided_by: str
+    undone_by: str = ""
+    allowed: bool = True
+
+
+_ELEMENT = ("MOST_INPUTS", "MOST_LOADS", "MOST_CALLS", "MOST_DIVISIONS", "MOST_NESTED", "MOST_LOCAL_BYTES")
+_RUNS = "rules that take several stages (schedule/core/sequence.py), which schedule each run of stages by itself"
+
+FUSIONS = (
+    Fusion(
+        "epilogue",
+        "fuse-operators",
+        "a reduction and the element-wise operator that alone reads it",
+        _ELEMENT,
+        "Table 3, Table 5; a price where the operator reads it through several maps; a profile for yellow cells",
+        _RUNS,
+    ),
+    Fusion(
+        "prologue",
+        "fuse-operators",
+        "an element-wise operator and its only reader, which evaluates each element once",
+        (*_ELEMENT, "MOST_REPEATED"),
+        "Table 3; a profile for yellow cells",
+        "fold policies (schedule/core/fold_policies.py), by which a rule stores a stage before its reader",
+    ),
+    Fusion(
+        "copies",
+        "fuse-operators",
+        "a cheap element-wise operator and each of its readers, computed again in each or in overlapping windows",
+        (*_ELEMENT, "CHEAP", "MOST_REPEATED", "MOST_COPIED_LOADS", "LAUNCH_BYTES"),
+        "bytes moved; a price where windows repeat it; a profile for yellow cells",
+        "fold policies (schedule/core/fold_policies.py), by which a rule stores a stage before its reader",
+    ),
+    Fusion(
+        "rows",
+        "fuse-rows",
+        "statistics of rows and the element-wise work on the same rows: norms, softmax",
+        ("MOST_MEMBERS", "SINGLE_ROW_BYTES", "CHEAP"),
+        "a price",
+        _RUNS,
+    ),
+    Fusion(
+        "attention",
+        "fuse-attention",
+        "a product, the statistics of its rows, and a product that sums over these rows",
+        ("LEAST_ROWS", "ROW_BUFFERS", "ON_CHIP_BYTES", "SINGLE_ROW_BYTES"),
+        "the target's refusal, then a price",
+    ),
+    Fusion(
+        "chains",
+        "merge-chains",
+        "small kernels of a GPU that wait for each other, step after step",
+        ("LEAST_DEPTH", "MOST_WRITTEN_OUT", "MOST_INPUTS"),
+        "cycles beside those of a launch (analysis/chain.py)",
+    ),
+)
+"""All kinds. Elimination of layout operators (SmartMem's Table 5) is no fusion: it leaves no work behind. Kernels over
+sizes that are unknown are fused by TVM (`fuse-symbolic`)."""
+
+_BY_NAME = {each.name: each for each in FUSIONS}
+
+
+def may_fuse(name: str) -> bool:
+    """Whether a kind of fusion, by its name in `FUSIONS`, is done at all."""
+    return _BY_NAME[name].allowed
