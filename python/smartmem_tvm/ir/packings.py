@@ -20,7 +20,7 @@ from .pairs import INTEGER, dot, ends_of, narrowest, pair, pairs_of, widened
 
 UNSIGNED, SIGNED, SHORT = (0, 255), (-128, 127), (-(1 << 15), (1 << 15) - 1)
 """The least and the largest number of a byte, and of 16 bits."""
-_BYTE, _MASK, _LAST = 8, 0xFF, 24
+_BYTE, _MASK, _SIGN, _LAST = 8, 0xFF, 0x80, 24
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ def quad(numbers: Sequence):
     found = first & _const(_MASK)
     for at, each in enumerate(others, start=1):
         found = found | ((each & _const(_MASK)) << _const(at * _BYTE))
-    return found | (last << _const(_LAST))
+    # As a signed byte: a constant above 127, as a zero point is, would leave 32 bits when TVM folds the shift.
+    signed = ((last & _const(_MASK)) ^ _const(_SIGN)) - _const(_SIGN)
+    return found | (signed << _const(_LAST))
 
 
 def dot_of_quads(unsigned, signed):

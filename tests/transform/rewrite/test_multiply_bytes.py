@@ -12,6 +12,7 @@ from smartmem_tvm import compile, from_onnx
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import MultiplyBytes
+from smartmem_tvm.transform.rewrite import multiply_bytes
 
 WITH = parse_target('{"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}')
 """A processor with VNNI; this machine need not be one."""
@@ -88,13 +89,36 @@ def rewritten(model) -> tvm.IRModule:
 
 
 @pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=pytest.mark.device) for n in range(12, 200))])
-def test_drawn_products(seed):
+def test_drawn_products(seed, monkeypatch):
+    """Whatever the price says: every product that may be of bytes is."""
+    for name in ("_RESULT", "_COPIED"):
+        monkeypatch.setattr(multiply_bytes, name, 0.0)
     nodes, inputs, constants, sides = draw(np.random.default_rng(seed))
     want, most = product(nodes[-1], *sides), product(nodes[-1], *map(np.abs, sides))
     model = model_of(nodes, inputs, {"y": ("float32", want.shape)}, constants, 21)
     for mod in (rewritten(model), from_onnx(model)):
         (got,) = compile(mod, "cpu").run(*inputs.values())
         assert (np.abs(got - want) <= 4e-6 * most + 1e-6).all()
+
+
+def test_a_window_that_may_see_nothing_but_padding():
+    """The zero point is 241, which as the fourth byte of a quad leaves 31 bits."""
+    random = np.random.default_rng(0)
+    x, w = integers(random, "uint8", (1, 4, 1)), integers(random, "int8", (32, 4, 1))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "one", "zero"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["y"], pads=[2, 2]),
+    ]
+    constants = {"w": w, "one": np.float32(1), "zero": np.uint8(241)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_RESULT", "_COPIED"):
+            patch.setattr(multiply_bytes, name, 0.0)
+        mod = rewritten(model_of(nodes, {"x": x}, {"y": ("float32", (1, 32, 5))}, constants))
+        assert decisions(mod) == ["multiplied as bytes"]
+    want = np.zeros((1, 32, 5), "float32")
+    want[0, :, 2] = w[:, :, 0].astype("int32") @ (x[0, :, 0].astype("int32") - 241)
+    np.testing.assert_array_equal(compile(mod, "cpu").run(x)[0], want)
 
 
 @pytest.mark.parametrize("left", ["uint8", "int8"])
