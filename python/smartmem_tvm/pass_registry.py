@@ -218,6 +218,7 @@ _ENTRIES = (
     # Passes over operators, before they are legalized.
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
+    _ours(transform.MultiplyBytes),
     _ours(transform.FoldFills),
     _ours(transform.FoldConstants),
     _ours(transform.FoldScales, "DNNFusion 4.2"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tvm
 from tvm.target.codegen import target_has_features
 
-from ...cpu_features import has_tiles
+from ...cpu_features import has_quads, has_tiles
 from ...ir.recent import Recent
 from .machine import MEMORY_RATE, MEMORY_RATE_ZEN, SECOND_LEVEL_BYTES
 
@@ -64,6 +64,8 @@ class CpuParams:
         The processor multiplies tiles of bfloat16 numbers (AMX).
     pairs : bool
         The processor multiplies vectors of pairs of integers (`ir.pairs`).
+    quads : bool
+        It multiplies vectors of quads of bytes (`ir.packings`), and adds them to sums.
     """
 
     lanes: int = 8
@@ -85,6 +87,7 @@ class CpuParams:
     transpose_tile: int = 16
     tiles: bool = False
     pairs: bool = False
+    quads: bool = False
 
     @property
     def facts(self) -> dict[str, int]:
@@ -111,7 +114,15 @@ class CpuParams:
         tiles = has_tiles(target)
         memory *= max(1.0, cores / cls.cores)  # more cores, more memory channels: 16 read four times as much as 1 or 2
         pairs = target_has_features(_PAIRS[lanes], target)
-        return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles, pairs=pairs)
+        return cls(
+            lanes=lanes,
+            registers=registers,
+            cores=cores,
+            memory_bytes=memory,
+            tiles=tiles,
+            pairs=pairs,
+            quads=has_quads(target),
+        )
 
 
 def _processor(target: tvm.target.Target) -> str:

@@ -20,7 +20,7 @@ from ..core.nest import block as block_of
 from ..core.rule import Rule, Written
 from ..core.steps import has_steps, nest_by_nest, points_of
 from .machine import WORTH_WAKING
-from .pair_vectors import sums_of_dots
+from .packed_vectors import sums_of_dots
 from .params import CpuParams
 
 
@@ -80,7 +80,7 @@ def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams)
     of the next one's.
     """
     *outer, lane = extents
-    vectors = -(-extents[lane] // params.lanes) * sum(prod(map(int, each.shape)) for each in inside.block.alloc_buffers)
+    vectors = -(-extents[lane] // params.lanes) * sum(prod(map(int, each.shape)) for each in _sums(inside.block))
     if not outer or not vectors or _asked(inside, outer):
         return 1
     most = max(1, params.registers * 3 // 4 // vectors)
@@ -88,6 +88,12 @@ def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams)
     if first < extents[outer[-1]] or len(outer) == 1:
         return first
     return first * largest_divisor(extents[outer[-2]], most // first)
+
+
+def _sums(block: s_tir.SBlock) -> list:
+    """Return the local buffers that loops write: their sums. What is only written between loops may leave registers."""
+    stores = [each for loop in collect(block.body, tirx.For) for each in collect(loop, tirx.BufferStore)]
+    return [own for own in block.alloc_buffers if any(own.same_as(each.buffer) for each in stores)]
 
 
 def _asked(inside: s_tir.SBlockRealize, variables: Sequence) -> bool:
@@ -121,7 +127,7 @@ def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple], 
         if buffer is not None:
             each = tirx.BufferStore(buffer, each.value, [*each.indices[:], *variables])
         *outer, (lane, count, _) = axes
-        dots = sums_of_dots(each, lane, count, params.lanes) if params.pairs else None
+        dots = sums_of_dots(each, lane, count, params) if params.pairs else None
         each = each if dots is None else block_of(*dots)
         for var, extent, kind in reversed(axes if dots is None else outer):
             new = fresh(var.name)

@@ -9,10 +9,12 @@ from smartmem_tvm.schedule.cpu.gemm.micro_kernels import (
     AMX,
     BFLOAT16,
     DOT_OF_PAIRS,
+    DOT_OF_QUADS,
     FLOAT,
     FMA,
     MICRO_KERNELS,
     PAIRS,
+    QUADS,
     micro_kernel,
 )
 from smartmem_tvm.schedule.cpu.params import CpuParams
@@ -23,6 +25,7 @@ def test_numbers_get_the_instruction_that_the_processor_has(tiles, pairs):
     cpu = CpuParams(tiles=tiles, pairs=pairs)
     assert micro_kernel(BFLOAT16, cpu) is (AMX if tiles else FMA)
     assert micro_kernel(PAIRS, cpu) is (DOT_OF_PAIRS if pairs else FMA)
+    assert micro_kernel(QUADS, CpuParams(quads=pairs)) is (DOT_OF_QUADS if pairs else FMA)
     assert micro_kernel(FLOAT, cpu) is micro_kernel("int32", cpu) is FMA
 
 

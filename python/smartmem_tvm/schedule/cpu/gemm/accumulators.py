@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from tvm import tirx
 
+from ....ir.packings import Packing
 from ....ir.pairs import widened
 from ...core.nest import UNROLL, Scope, allocate, block, index, scratch, store
-from ..pair_vectors import dots, lies_in_row, vector_of
+from ..packed_vectors import adder, lies_in_row, vector_of
+from ..params import CpuParams
 
 # Bytes. By definition of TVM (`kMaxStackAlloca`): it allocates a buffer of so many or more on the heap, once per tile.
 _MOST_BYTES = 1024
@@ -50,13 +52,14 @@ class Accumulators:
 
         return self.scope.loop(rows, line, "i", UNROLL)
 
-    def add_pairs(self, left: Callable, right: Callable) -> tirx.Stmt | None:
-        """Return ``sum += dot(left(row), right(column))`` for all sums, by the processor's instruction for pairs.
+    def add_dots(self, left: Callable, right: Callable, packing: Packing, params: CpuParams) -> tirx.Stmt | None:
+        """Return ``sum += packing.dot(left(row), right(column))`` for all sums, by the processor's instruction for it.
 
         The result is None if the columns are no whole number of vectors, or are not contiguous, or the processor has no
         such instruction.
         """
-        if self.width % self.lanes or dots(self.lanes) is None or not lies_in_row(self.scope, right, self.width):
+        add = adder(packing, self.lanes, params)
+        if self.width % self.lanes or add is None or not lies_in_row(self.scope, right, self.width):
             return None
 
         def part(first: int, rows: int, acc) -> tirx.Stmt:
@@ -64,7 +67,7 @@ class Accumulators:
                 place = tirx.Ramp(self.scope.index(i * self.width + column), index(1), self.lanes)
                 across = tirx.Broadcast(widened(self.scope.simplify(left(index(first) + i))), self.lanes)
                 along = vector_of(self.scope.simplify(right(column)), self.lanes)
-                return tirx.BufferStore(acc, tirx.BufferLoad(acc, [place]) + dots(self.lanes)(across, along), [place])
+                return tirx.BufferStore(acc, add(tirx.BufferLoad(acc, [place]), across, along), [place])
 
             def line(i) -> tirx.Stmt:
                 count = self.width // self.lanes

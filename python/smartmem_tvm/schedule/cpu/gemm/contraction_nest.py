@@ -26,11 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 
+from ...core.contraction import Contraction
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, scratch, store
 from ..matmul_plan import MatmulPlan
+from ..params import CpuParams
 from ..prefetch import Ask, NextPanel, NextRows
 from .axis import Axis, Span, Strip
 from .chunks import Chunks, in_last_chunk, of_chunk
@@ -39,7 +42,7 @@ from .contraction_epilogue import ContractionEpilogue
 from .depth import FusedDepth, WalkedDepth
 from .fma_kernel import FmaKernel
 from .gemm import Gemm, MicroKernel, Part, Tile, in_parts
-from .micro_kernels import FLOAT, PAIRS, micro_kernel
+from .micro_kernels import FLOAT, micro_kernel
 from .narrow_kernel import NarrowKernel
 from .operands import Reader, Source, in_place
 from .row_offsets import OffsetRows
@@ -219,6 +222,13 @@ class MatmulNest(ContractionNest):
         return allocate([kept], block(self.over_rows(task, start), *parts))
 
 
+def _dots(contraction: Contraction, params: CpuParams) -> Callable | None:
+    """Return `FmaKernel.dots` for the operands of a contraction."""
+    packing = contraction.packing
+    dots = micro_kernel(FLOAT if packing is None else packing.name, params).dots
+    return None if dots is None else partial(dots, packing=packing, params=params)
+
+
 class _Tiles:
     """The micro-kernels of a task: multiply-adds along the columns, or along the depth where columns are few."""
 
@@ -232,7 +242,7 @@ class _Tiles:
         self.wide = FmaKernel(
             *(scope, plan.params.lanes, nest.dtype, left, self, depth, self.epilogue),
             times=contraction.times,
-            dots=micro_kernel(PAIRS if contraction.in_pairs else FLOAT, plan.params).dots,
+            dots=_dots(contraction, plan.params),
             ahead=self._ahead,
             parts=self._parts if plan.depth_parts > 1 else None,
         )

@@ -7,7 +7,7 @@
 
 An element of the left operand is broadcast, and a row of the right one is read in vectors. So the left operand may lie
 anywhere, and the right one has to be contiguous along the columns: in place, or in panels of the tile's width. Pairs of
-integers take the same loops with another instruction (`Accumulators.add_pairs`).
+integers and quads of bytes take the same loops with another instruction (`Accumulators.add_dots`).
 """
 
 from __future__ import annotations

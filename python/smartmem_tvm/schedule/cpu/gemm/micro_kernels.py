@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from ....ir import packings
 from ..params import CpuParams
 from .accumulators import Accumulators
 from .amx import DEPTH
 from .amx_block import SPAN
 
-BFLOAT16, FLOAT, PAIRS = "bfloat16", "float32", "pairs of int16"
+BFLOAT16, FLOAT, PAIRS, QUADS = "bfloat16", "float32", packings.PAIRS.name, packings.QUADS.name
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Row:
     module : str
         Module of `gemm` with its class.
     dots : callable or None
-        For `FmaKernel`: ``(accumulators, left, right) -> statement`` that adds one step to the sums of a tile by an
-        instruction of its own, or None where that cannot read the operands. None for multiply-adds.
+        For `FmaKernel`: ``(accumulators, left, right, packing, cpu) -> statement`` that adds one step to the sums of a
+        tile by an instruction of its own, or None where that cannot read the operands. None for multiply-adds.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Row:
     left: str
     right: str
     module: str
-    dots: Callable[[Accumulators, Callable, Callable], tirx.Stmt | None] | None = None
+    dots: Callable[..., tirx.Stmt | None] | None = None
 
 
 _ANYWHERE, _PANELS = "in place, or rows", "contiguous along the columns: in place, or panels of [depth, width]"
@@ -65,11 +66,16 @@ AMX = Row(
 DOT_OF_PAIRS = Row(
     *("dot of pairs", (PAIRS,), lambda cpu: cpu.pairs, 2, None, _ANYWHERE, _PANELS),
     module="fma_kernel",
-    dots=Accumulators.add_pairs,
+    dots=Accumulators.add_dots,
+)
+DOT_OF_QUADS = Row(
+    *("dot of quads", (QUADS,), lambda cpu: cpu.quads, 4, None, _ANYWHERE, _PANELS),
+    module="fma_kernel",
+    dots=Accumulators.add_dots,
 )
 FMA = Row("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma_kernel")
 
-MICRO_KERNELS = (AMX, DOT_OF_PAIRS, FMA)
+MICRO_KERNELS = (AMX, DOT_OF_QUADS, DOT_OF_PAIRS, FMA)
 """In the order in which a product looks for its own; the last one multiplies everything on every processor."""
 
 
