@@ -6,7 +6,7 @@
         for each strip of the inner axis:
           the micro-kernel's `tile`: the sums of one register tile, then the epilogue
 
-The panel of the outer loop is read again for each strip of the inner one, and meanwhile stays in the core's caches.
+The operand of the outer strip is read again for each strip of the inner axis, and meanwhile stays in the core's caches.
 """
 
 from __future__ import annotations
