@@ -113,7 +113,7 @@ class CpuParams:
         cores = int(target.attrs.get("num-cores") or cls.cores)
         tiles = has_tiles(target)
         memory *= max(1.0, cores / cls.cores)  # more cores, more memory channels: 16 read four times as much as 1 or 2
-        pairs = target_has_features(_PAIRS[lanes], target)
+        pairs = lanes in _PAIRS and bool(target_has_features(_PAIRS[lanes], target))
         return cls(
             lanes=lanes,
             registers=registers,

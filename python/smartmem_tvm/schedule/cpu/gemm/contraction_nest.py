@@ -2,24 +2,27 @@
 """The loop nest of a contraction: its tasks, the sources of its operands, and what is prefetched.
 
     parallel for (batch, row chunk, column chunk):
-      left[rows, depth] = ...                      unless it can be read in place; where several tasks need the same
-                                                   copy, all threads make it once, before
+      left[rows, depth] = ...                      a packed copy, unless it is read in place; if several tasks need the
+                                                   same rows, all threads make one copy before the tasks
       for each panel of `width` columns:
-        right[depth, width] = ...                  contiguous, read again by every tile of the chunk (weights
-                                                   are in panels already, see `pack_weights`)
+        right[depth, width] = ...                  a packed copy, which each tile of the chunk reads again, unless it is
+                                                   read in place (weights are in panels already, see `pack_weights`)
         for each tile of `height` rows:
           at[i] = ...                              the start of each row, if rows are windows, see `row_offsets`
           prefetch out[f(i, j)]                    and the tensors that the epilogue reads row by row, see `prefetch`
-          acc[height, width] = 0                   registers, see `fma_kernel`; fewer last columns than a vector:
-                                                   see `narrow_kernel`, beside the last panel
-          for each piece of depth:
-            prefetch some lines of the next panel
+          acc[height, width] = start               in registers, see `fma_kernel`
+          for each piece of the depth:             a few unrolled steps
+            prefetch some cache lines of the next panel
             for k in piece: acc[i, j] += left[i, k] * right[k, j]
-          out[f(i, j)] = finish(acc[i, j])         while it is hot
+          out[f(i, j)] = finish(acc[i, j])         from the registers, or from scratch memory in the cache
 
-Row and column remainders have tiles of their own, so that no loop carries a predicate. The depth is cut into parts only
-where a panel of weights is too long for the second-level cache (`MatmulPlan.depth_parts`): with panels this narrow,
-parts gained nothing on AVX2 at depths up to 3072.
+Where it is faster, `narrow_kernel` computes last columns that are fewer than a vector, after each tile of the last
+panel. Row and column remainders have tiles of their own, so that no loop carries a predicate.
+
+The depth is cut into parts, with a loop over the tiles in each of them, in two cases (`MatmulPlan.depth_parts`): if a
+panel of weights is too long for the second-level cache, and if a thread has one panel only, of which it prefetches a
+part while it multiplies another. Elsewhere parts gained nothing with AVX2 at depths up to 3072 steps (2026-11-21, on a
+processor that was not noted).
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from .row_offsets import OffsetRows
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """The work of one task: its batch and chunks."""
+    """The work of one task: the numbers of its batch, its chunk of rows and its chunk of columns."""
 
     batch: tirx.PrimExpr
     row_chunk: tirx.PrimExpr
@@ -80,7 +83,7 @@ class ContractionNest:
         return self.around(nest)
 
     def around(self, nest: tirx.Stmt) -> tirx.Stmt:
-        """Return the tasks with the statements before all of them."""
+        """Return the loop over tasks, after the statements that come before all of them."""
         raise NotImplementedError
 
     def work(self, task: Task) -> tirx.Stmt:
@@ -103,7 +106,7 @@ class ContractionNest:
 
 
 class MatmulNest(ContractionNest):
-    """The tasks of a contraction by multiply-adds."""
+    """The tasks of a contraction on vector units: by multiply-adds, or by dot products of pairs."""
 
     def __init__(self, plan: MatmulPlan):
         super().__init__(plan)
@@ -173,7 +176,7 @@ class MatmulNest(ContractionNest):
         return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.made]), nest))
 
     def panel(self, task: Task, columns: Strip) -> Reader:
-        """Return a panel: in place, or a copy, contiguous along the columns, or for a narrow one along the depth."""
+        """Return a panel: in place, or a copy that is contiguous along the columns (a narrow one: along the depth)."""
         plan, right, width = self.plan, self.plan.contraction.right, columns.size
         if not plan.right_packed:
             return Reader(lambda at, step: lambda j: plan.right(task.batch, at.first + j, step.number))
@@ -188,7 +191,7 @@ class MatmulNest(ContractionNest):
     # -- prefetches and parts of the depth -----------------------------------------------------------------------
 
     def next_panel(self, task: Task, column, part: Part | None) -> NextPanel | None:
-        """Return the next panel to prefetch, or the next part of this panel; None if it is not worth a prefetch."""
+        """Return what to prefetch: the next panel, or the next part of this one; None if that does not pay."""
         plan, width = self.plan, self.plan.tile.width
         known = plan.in_panels or (plan.right_packed and plan.right_lies_in_rows)
         ends = part is None or part.after is None
@@ -209,7 +212,7 @@ class MatmulNest(ContractionNest):
         )
 
     def parts(self, task: Task, columns: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
-        """Return ``over(part)`` for each part of the depth: all tiles of a panel add up one part after the other."""
+        """Return ``over(part)`` for each part of the depth: all tiles of a panel add up one before the next begins."""
         plan, first = self.plan, self.first_row(task)
         kept = scratch([self.task_rows.longest, columns.size], self.dtype, "kept")
 
@@ -230,7 +233,7 @@ def _dots(contraction: Contraction, params: CpuParams) -> Callable | None:
 
 
 class _Tiles:
-    """The micro-kernels of a task: multiply-adds along the columns, or along the depth where columns are few."""
+    """The micro-kernels of a task: vectors lie along the columns, or along the depth where columns are few."""
 
     def __init__(self, nest: MatmulNest, task: Task, left: Source):
         self.nest, self.task, self.plan, self.left = nest, task, nest.plan, left
@@ -249,7 +252,7 @@ class _Tiles:
 
     @property
     def narrow(self) -> NarrowKernel:
-        """The kernel along the depth."""
+        """The micro-kernel whose vectors lie along the depth."""
         plan = self.plan
         sizes = plan.depth, plan.steps
         return NarrowKernel(
@@ -291,14 +294,17 @@ class _Tiles:
 
 @dataclass(frozen=True, eq=False)
 class _Beside:
-    """The micro-kernels of a task, with the few last columns beside the last panel, whose rows are in the cache."""
+    """The micro-kernels of a task whose last columns are fewer than a vector.
+
+    These columns are computed after each tile of the last panel, while its rows of the left operand are in the cache.
+    """
 
     tiles: _Tiles
     right: Reader
     columns: Strip
 
     def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
-        """Return the tiles of a panel, each followed by a narrow one if it is the last panel."""
+        """Return the tiles of a panel; in the last panel, a tile of the last columns follows each of them."""
         plan = self.tiles.plan
         if held.size != plan.tile.width:
             return self.tiles.line(held, each)

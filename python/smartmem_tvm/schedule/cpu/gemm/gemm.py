@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops of a product around a micro-kernel: the skeleton of all products on CPUs.
+"""The loops of a product around a micro-kernel: the skeleton of all products on CPUs (BLIS: the macro-kernel).
 
-    for each strip of the columns:                   of the rows, if `rows_outside`
-      the micro-kernel's `line`: a copy of the panel if it needs one, and for each part of the depth
-        for each strip of the rows:
-          the micro-kernel's `tile`: sums of the products, then the epilogue
+    for each strip of the outer axis:                columns, or rows if `rows_outside`
+      the micro-kernel's `line`: copies the panel if it needs a copy; then, for each part of the depth,
+        for each strip of the inner axis:
+          the micro-kernel's `tile`: the sums of one register tile, then the epilogue
 
-The operand of the outer loop stays in the caches near the core while the inner loop goes over the other one.
+The operand of the outer strip is read again for each strip of the inner axis, and meanwhile stays in the core's caches.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ...core.nest import Scope, index
 from .axis import Axis, Strip
 
 Tile = Callable[[Strip, Strip], tirx.Stmt]
-"""Rows and columns -> the statements of one tile of results."""
+"""Strip of rows, strip of columns -> the statements of the tile of results where they cross."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of the depth.
+    """A part of the depth: a range of steps k.
 
     Attributes
     ----------
     first : PrimExpr
-        Its first step.
+        Number of its first step.
     length : int
-        Its steps.
+        Number of its steps.
     before, after : callable or None
-        Rows and columns of a tile -> the place of sums, in a form of the micro-kernel's own: those that it starts from,
-        and where they go. It starts from the product's start values if `before` is None, and finishes the results if
-        `after` is None.
+        Rows and columns of a tile -> where its partial sums are loaded from at the beginning of the part, and stored to
+        at the end, in the micro-kernel's own form. If `before` is None, the sums begin with the product's start values;
+        if `after` is None, this is the last part, and the epilogue follows.
     """
 
     first: tirx.PrimExpr
@@ -47,15 +47,15 @@ class Part:
 
 
 class MicroKernel(Protocol):
-    """Tiles of results by one instruction set, with the operands and the epilogue of one product."""
+    """Writes tiles of results in one instruction set, for the operands and the epilogue of one product."""
 
     def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
-        """Return the tiles of one strip of the outer axis; ``each(tile)`` goes over the strips of the inner one."""
+        """Return the tiles of a strip of the outer axis; ``each(tile)`` is the loop over strips of the inner one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gemm:
-    """A product of one task: its rows and columns, and the micro-kernel that computes a tile of both.
+    """What one task computes of a product: its rows and columns, and the micro-kernel for a tile of them.
 
     Attributes
     ----------
@@ -87,16 +87,16 @@ class Gemm:
 def in_parts(
     scope: Scope, lengths: tuple[int, int, int], kept: Callable, over: Callable[[Part], tirx.Stmt], begun: bool
 ) -> list[tirx.Stmt | None]:
-    """Return ``over(part)`` for each part of the depth.
+    """Return ``over(part)`` for the first part of the depth, those between (a loop), and the last; None for no part.
 
     Parameters
     ----------
     lengths : tuple of int
         Number of parts, steps of each, and steps of the whole depth; the last part may be shorter.
     kept : callable
-        The place of sums between parts, see `Part`.
+        Where the partial sums of a tile are between parts: `before` and `after` of `Part`.
     begun : bool
-        Whether the first part starts from sums that are kept already.
+        Whether the first part also loads its sums from there, where the caller has stored the start values.
     """
     parts, length, depth = lengths
     first, last = int(not begun), (parts - 1) * length

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of micro-kernels: instruction set, blocking, and the form in which each wants its operands.
+"""The table of micro-kernels: instruction set, register tile, and the layout in which each needs its operands.
 
-A product takes the first row for its numbers that the processor has. docs/micro_kernels.md says how to add one.
+A product takes the first row that multiplies its type of elements and whose instructions the processor has.
+docs/micro_kernels.md says how to add one.
 """
 
 from __future__ import annotations
@@ -28,20 +29,22 @@ class Row:
     ----------
     name : str
     numbers : tuple of str
-        Operands that it multiplies; none for all.
+        Types of elements that it multiplies; empty for all types.
     runs_on : callable
         Properties of a processor -> whether it has the instructions.
     step : int
-        Numbers along the depth that one instruction adds up into a sum.
+        Steps along the depth whose products one instruction adds to a sum.
     block : tuple of two int, or None
-        Rows and columns of a tile; None where `tile.best_tile` chooses them by the registers.
+        Rows and columns of a tile (AMX: of four tile registers); None if `tile.best_tile` chooses them to fit the
+        vector registers.
     left, right : str
-        The form of the operand.
+        The layout of the operand in memory.
     module : str
-        Module of `gemm` with its class.
+        The module of `gemm` that has its class.
     dots : callable or None
-        For `FmaKernel`: ``(accumulators, left, right, packing, cpu) -> statement`` that adds one step to the sums of a
-        tile by an instruction of its own, or None where that cannot read the operands. None for multiply-adds.
+        For `FmaKernel`: ``(accumulators, left, right, packing, cpu) -> statement`` that adds the products of one step
+        to the sums of a tile by a dot-product instruction, or None if that cannot read the operands. None for all
+        others.
     """
 
     name: str
@@ -76,9 +79,9 @@ DOT_OF_QUADS = Row(
 FMA = Row("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma_kernel")
 
 MICRO_KERNELS = (AMX, DOT_OF_QUADS, DOT_OF_PAIRS, FMA)
-"""In the order in which a product looks for its own; the last one multiplies everything on every processor."""
+"""In the order in which a product looks for one; the last row multiplies every type on every processor."""
 
 
 def micro_kernel(numbers: str, cpu: CpuParams) -> Row:
-    """Return the micro-kernel for operands of some numbers on a processor."""
+    """Return the micro-kernel for operands whose elements are of type `numbers`, on a processor."""
     return next(row for row in MICRO_KERNELS if numbers in (row.numbers or (numbers,)) and row.runs_on(cpu))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The micro-kernels of tensor cores: warps (``mma.sync``), and groups of four warps (``wgmma``).
 
-    for each 32 bytes of terms of the warp's slice:
+    for each 32 bytes of terms of the warp's slice:    16 terms of float16 or bfloat16, 8 of tf32
       load fragments of both operands                  shared memory -> registers; wgmma reads shared memory itself
-      sums += left @ right                             mma.sync: 16 x 8 results; wgmma: 64 rows
+      sums += left @ right                             mma.sync: 16 x 8 results; wgmma: 64 x the warp's columns
     16 rows of each warp at a time:
       put sums                                         registers -> shared memory
       out[f(i, j)] = finish(sums of all slices)        vectors along the columns
 
-Sums are float32, whatever the element is.
+Sums are float32, whatever the type of the elements is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import ptx
 from .skeleton import Epilogue, Place, Thread
 from .staged_operand import StagedOperand
 
-GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warp group, rows of one of its instructions, by definition (PTX ISA)
+GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warp group, and rows of one wgmma: by definition of PTX
 
 
 def fragment(buffer, number: int, count: int) -> list:
@@ -41,11 +41,11 @@ class WarpProducts:
     Attributes
     ----------
     sums, left, right : buffer
-        Registers of fragments: `rows` x `columns`, any number, and `columns`.
+        Registers of fragments: `rows` x `columns` of sums, `columns` of the right operand, any number of the left one.
     rows, columns : int
-        Fragments of results.
+        Number of fragments of results along the rows (16 each) and along the columns (8 each).
     down_first : bool
-        Whether a fragment of columns goes over all rows before the next one.
+        Whether the inner loop is over the rows: a right fragment is multiplied by all left ones before the next.
     """
 
     sums: object
@@ -57,7 +57,7 @@ class WarpProducts:
     down_first: bool = False
 
     def over(self, steps: int, load: Callable, left_at: Callable = lambda n, i: i) -> list[tirx.Stmt]:
-        """Return the products of `steps` times the terms of an instruction.
+        """Return the products of `steps` steps, each as many terms as an instruction multiplies.
 
         Parameters
         ----------
@@ -82,14 +82,15 @@ class WarpProducts:
 def group_products(
     sums: list, steps: int, left: Callable, right: Callable, element: ptx.Element, transposed: tuple, add: bool = True
 ) -> list[tirx.Stmt]:
-    """Return the statements that start the products of a warp group, by ``wgmma``, as one set.
+    """Return the statements that start the products of a warp group, by ``wgmma``, and commit them as one set.
 
     Parameters
     ----------
     sums : list
         All registers of sums of a thread.
     left, right : callable
-        Number of a step -> descriptor in shared memory (`StagedOperand.matrix`); on the left also registers.
+        Number of a step -> descriptor of the operand in shared memory (`StagedOperand.matrix`); on the left, a list of
+        registers is possible too.
     transposed, add
         See `ptx.multiply_group`; without `add`, the first step sets the sums.
     """
@@ -100,14 +101,14 @@ def group_products(
 
 
 class Mma:
-    """The micro-kernel of warps: each has a tile of fragments.
+    """The micro-kernel of ``mma.sync``: each warp has the sums of a tile of fragments.
 
     Parameters
     ----------
     tile : MatrixTile
     left, right : StagedOperand
     memory : buffer
-        Shared memory of the stages, later of sums.
+        Shared memory: of the stages, and of sums when the stages are no longer needed.
     """
 
     asynchronous = False
@@ -119,20 +120,20 @@ class Mma:
         self.sums = registers(tile.sums, "float32", "sums")
         self.down = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
         self.across = registers(self.fragment_columns * ptx.RIGHT, "uint32", "across")
-        # Each number has a register of its own: TVM's code generator would merge loads of equal expressions.
+        # Each sum that is read back has a register of its own: TVM's code generator would merge equal loads.
         vectors = self.fragment_rows * tile.slices * self._rounds
         self.lines = registers(vectors * VECTOR, "float32", "lines")
         self.each = words_of(element)
 
     @property
     def _rounds(self) -> int:
-        """Vectors of 16 rows of all warps that a thread finishes."""
+        """Vectors that each thread finishes, of 16 rows of every warp."""
         tile = self.tile
         return -(-tile.warps_down * ptx.ROWS * tile.columns // VECTOR // tile.threads)
 
     @property
     def buffers(self) -> list:
-        """Registers of sums, of results on their way, and of fragments."""
+        """Registers of sums, of sums that are read back from shared memory, and of fragments."""
         return [self.sums, self.lines, self.down, self.across]
 
     def thread(self, number) -> Thread:
@@ -242,7 +243,7 @@ class Mma:
 
 
 class Wgmma(Mma):
-    """The micro-kernel of warp groups: four warps multiply 64 rows from shared memory, while threads go on."""
+    """The micro-kernel of warp groups: four warps multiply 64 rows from shared memory, asynchronously."""
 
     asynchronous = True
 
@@ -269,5 +270,5 @@ class Wgmma(Mma):
 
 
 def words_of(element: ptx.Element) -> int:
-    """Return the elements of shared memory that a sum takes."""
+    """Return how many elements of shared memory take the bytes of one float32 sum."""
     return FLOAT_BYTES // element.bytes

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The micro-kernel without tensor cores (SIMT): each thread adds outer products to a register tile.
 
-    for k in the thread's slice of a tile of terms:
+    for k in the slice's part of a tile of terms:
       down[i]   = left[k, row(i)]                       vectors of shared memory
       across[j] = right[k, column(j)]
       sums[i, j] += down[i] * across[j]
 
 The vectors of a thread alternate with those of the other threads, so that a warp reads neighbouring vectors. A left
-operand whose terms are innermost in shared memory is read several terms at a time.
+operand whose terms are innermost in shared memory is read several terms at a time. A slice is a group of threads that
+takes a part of the terms, for all results of the thread block (CUTLASS: sliced-K).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from ..launch import shared
 from ..sums import Sums
 from .skeleton import Epilogue, Place, Thread
 
-WARP_COLUMNS = 8  # threads of a warp along the columns; chosen: both operands of a step are then few vectors
+# Threads of a warp along the columns, beside 4 along the rows. Chosen: at each step a warp then reads few different
+# vectors of shared memory, of both operands.
+WARP_COLUMNS = 8
 
 
 def as_vector(scope: Scope, run: int, body: Callable) -> tirx.Stmt:
@@ -33,7 +36,7 @@ def as_vector(scope: Scope, run: int, body: Callable) -> tirx.Stmt:
 
 
 def position(number, down: int, across: int, columns: int = WARP_COLUMNS) -> tuple:
-    """Return (row, column) of a thread among `down` x `across`: up to `columns`, then rows, then the other columns."""
+    """Return (row, column) of a thread among `down` x `across`, numbered row by row in strips of up to `columns`."""
     inner = gcd(across, columns)
     row = tirx.floormod(tirx.floordiv(number, index(inner)), index(down))
     outer = tirx.floordiv(number, index(inner * down))
@@ -42,7 +45,7 @@ def position(number, down: int, across: int, columns: int = WARP_COLUMNS) -> tup
 
 @dataclass(eq=False)
 class Fragment:
-    """The part of an operand that a thread multiplies at a term: rows or columns of its register tile.
+    """What a thread multiplies of one operand at a step k: the rows, or the columns, of its register tile.
 
     Attributes
     ----------
@@ -51,11 +54,11 @@ class Fragment:
     into : buffer
         Registers, one for each row or column of the thread.
     threads : int
-        Threads along this side.
+        Threads along the rows, or the columns, of the tile of results.
     run : int
-        Neighbours of a thread: a vector of shared memory.
+        Adjacent rows, or columns, that a thread reads from shared memory as one vector.
     dealt : bool
-        Neighbouring threads have neighbours of the product, though each reads vectors (`Deal`).
+        Whether neighbouring threads have neighbouring rows (columns) of the product while each reads vectors (`Deal`).
     """
 
     operand: object
@@ -100,7 +103,7 @@ class OuterProducts:
     rows, columns : int
         Of the register tile.
     terms : int
-        Terms of a left operand that are read at a time, neighbours in `left`.
+        Terms of the left operand that are read at a time, and are adjacent in `left`.
     left, right : buffer
         Registers of the operands of a step: `rows` x `terms`, and `columns`.
     """
@@ -114,7 +117,7 @@ class OuterProducts:
     terms: int = 1
 
     def over(self, first, depth: int, unroll: int, read_left: Callable, read_right: Callable) -> tirx.Stmt:
-        """Return the multiply-adds of terms ``[first, first + depth)``, `unroll` of them written out.
+        """Return the multiply-adds of terms ``[first, first + depth)``, `unroll` of them unrolled.
 
         Parameters
         ----------
@@ -154,9 +157,9 @@ class Simt:
     sums : Sums
         Accumulators of a thread, row by row.
     down, across : Fragment
-        Of the rows and of the columns.
+        The operands: `down` has the rows, `across` the columns.
     slice_depth, unroll : int
-        Terms that a slice takes of a tile, and terms that are written out.
+        Terms that a slice takes of a tile of terms, and terms that are unrolled.
     warp_columns : int
         See `position`.
     """
@@ -179,7 +182,7 @@ class Simt:
         self.others = self._others()
 
     def _others(self):
-        """Return shared memory for the sums of slices."""
+        """Return shared memory for the sums of all slices but the first."""
         sums = (self.tile.slices - 1) * self.tile.rows * self.tile.columns
         return shared(sums or 1, self.sums.ty.dtype, "others")
 
@@ -202,7 +205,7 @@ class Simt:
         return self.scope.loop(int(self.sums.shape[0]), lambda i: store(self.sums, value, i), "i", UNROLL)
 
     def multiply(self, thread: Thread, _=None) -> tirx.Stmt:
-        """Add the products of the terms in shared memory that are the thread's slice."""
+        """Add the products of the terms in shared memory that belong to the thread's slice."""
 
         def left(k):
             return self.down.read(self.scope, thread.row, k)
@@ -261,7 +264,7 @@ class Simt:
             at = (column + q * index(tile.threads_across)) * index(per_vector) + part
             at = self.scope.analyzer.simplify(place.column * index(tile.columns // run) + at)
             where = i * index(tile.thread_columns) + j * index(run)
-            # If a row has one vector, its column is a constant 0: no condition would tell the check of texels so.
+            # If a row has one vector, its first column is the constant 0: the check of texels cannot derive this.
             first = index(0) if columns == run else at * index(run)
             stores = as_vector(self.scope, run, lambda v: epilogue.store(self.sums[where + v], place, row, first + v))
             return stores if columns % tile.columns == 0 else tirx.IfThenElse(at < index(columns // run), stores, None)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop nest of every GEMM on a GPU: thread blocks x staged operands x a micro-kernel x an epilogue.
 
-each thread block (part of the terms, batch, row tile, column tile), in the order of `block_order`:
-sums = 0                                     micro-kernel
-bring the first tiles of both operands       staging
-for each tile of terms:
-bring tiles, multiply the ones brought     staging, which calls the micro-kernel
-finish(sums)                                 micro-kernel, which hands results to the epilogue
-a second launch adds the partial sums          split-K only
+    each thread block (part of the terms, batch, row tile, column tile), in the order of `block_order`:
+      sums = start                                 micro-kernel
+      bring the first tiles of both operands       staging
+      for each tile of terms:
+        bring tiles, multiply those that are there     staging, which calls the micro-kernel
+      finish(sums)                                 micro-kernel, which hands results to the epilogue
+    a second launch adds the partial sums          split-K only
+
+The terms of a result are the products ``left[i, k] * right[k, j]`` that it adds up, one for each k. A tile of terms is
+a range of k: the rows of the left operand, and the columns of the right one, that shared memory holds for it.
 """
 
 from __future__ import annotations
@@ -52,13 +55,13 @@ class Thread(NamedTuple):
     Attributes
     ----------
     number : expression
-        In the thread block.
+        Number of the thread in its thread block.
     slice : expression
         Number of its slice of the terms in shared memory.
     within : expression
-        Its number in the slice, or in the warp if warps multiply together.
+        Its number in the slice, or its lane if the threads of a warp multiply together.
     row, column : expression
-        Its place, or that of its warp, in the tile of results.
+        The place of its register tile, or of its warp, in the tile of results.
     """
 
     number: object
@@ -79,7 +82,7 @@ class Tile(Protocol):
 
 
 class Epilogue:
-    """The way of a sum to its result: finished and stored, or for split-K stored as a partial sum.
+    """What is done with a sum: it is finished and stored as a result, or for split-K stored as a partial sum.
 
     Parameters
     ----------
@@ -92,12 +95,12 @@ class Epilogue:
 
     @property
     def start(self):
-        """The start value of sums; that of the reduction is added to partial sums later."""
+        """The start value of sums: the reduction's, or for split-K zero, as the second launch adds the reduction's."""
         init = self.product.reduction.init
         return init if self.parts is None else tirx.const(0, self.parts.ty.dtype)
 
     def run(self, most: int) -> int:
-        """Return the columns, `most` at most, whose results are finished and stored as one vector."""
+        """Return how many adjacent columns, at most `most`, are finished and stored as one vector."""
         return self.product.result_run(most) if self.parts is None else gcd(self.product.columns, most)
 
     def store(self, value, place: Place, row, column) -> tirx.Stmt:
@@ -108,7 +111,7 @@ class Epilogue:
 
 
 class MicroKernel(Protocol):
-    """The statements that a thread multiplies with.
+    """The statements by which a thread multiplies tiles that are in shared memory.
 
     Attributes
     ----------
@@ -127,28 +130,28 @@ class MicroKernel(Protocol):
         """Set the sums to their start value."""
 
     def multiply(self, thread: Thread, step) -> tirx.Stmt:
-        """Add the products of the tiles of terms number `step`, which are in shared memory."""
+        """Add the products of tile `step` of the terms, of which shared memory has both operands."""
 
     def finish(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
         """Add the sums of slices, and hand each result that exists to the epilogue."""
 
 
 class Staging(ABC):
-    """The way of tiles of both operands into shared memory, while other tiles are multiplied.
+    """How tiles of both operands come into shared memory, while other tiles are multiplied.
 
     Parameters
     ----------
     rounds : int
-        Tiles of terms of a thread block, one after the other.
+        Tiles of terms that a thread multiplies, one after the other.
     buffers, held : list
-        Shared memory and registers, before and after those of the micro-kernel.
+        Shared memory and registers; `buffers` are declared before those of the micro-kernel, `held` after them.
     """
 
     def __init__(self, rounds: int, buffers: list, held: list | None = None):
         self.rounds, self.buffers, self.held = rounds, buffers, held or []
 
     def declare(self) -> tirx.Stmt | None:
-        """Return a statement before all others."""
+        """Return the statement that comes before all others, or None."""
         return None
 
     def begin(self, place: Place, thread: Thread) -> tirx.Stmt | None:
@@ -157,10 +160,10 @@ class Staging(ABC):
 
     @abstractmethod
     def round(self, place: Place, thread: Thread, step, multiply: Callable[[object], tirx.Stmt]) -> tirx.Stmt:
-        """Return round `step`: multiply its tiles, and bring later ones; `multiply` takes the number of tiles."""
+        """Return round `step`: multiply its tiles, and bring later ones; `multiply` takes the number of a tile."""
 
     def end(self) -> tirx.Stmt | None:
-        """Wait for the last products where TVM inserts no barriers."""
+        """Wait for the last products, and until shared memory may be overwritten, where TVM inserts no barriers."""
         return None
 
 
@@ -170,9 +173,9 @@ class Gemm:
     Parameters
     ----------
     product : MatmulProduct
-        Its extents, and its epilogue.
+        Has its extents, operands and epilogue.
     adding : int
-        Threads of a thread block that adds partial sums.
+        Threads of a thread block of the second launch, which adds partial sums.
     """
 
     def __init__(
