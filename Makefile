@@ -34,7 +34,7 @@ test-device: $(VENV)/installed-dev $(AARCH64)
 
 # Everything, with whole networks, sanitizers, and what kills and fills up: an hour.
 test-all: $(VENV)/installed-dev $(AARCH64)
-	$(PYTEST) -m "not large"
+	$(PYTEST) -m "not large" --full-grids
 
 # The tables of README.md and benchmarks/: sixteen networks in a quarter of an hour, on an idle machine; the two large
 # ones take up to 20 GB of memory; the picture of what each technique brings. An interrupted one goes on when called again.
@@ -266,9 +266,10 @@ wheel: $(VENV)/installed-dev
 	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel .
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel repair --plat auto --wheel-dir dist build/wheel/*.whl
 
-# The documentation as a site, build/site/index.html; a warning is an error.
+# The documentation as a site, build/site/index.html; a warning is an error. Only its tools are installed: ".[docs]" would
+# build the package once more, in an environment of its own with TVM in it.
 docs: $(VENV)/installed-dev
-	$(INSTALL) ".[docs]"
+	$(INSTALL) $$($(BIN)/python -c "import runpy; print(*runpy.run_path('python/smartmem_tvm/_version.py')['EXTRAS']['docs'])")
 	$(BIN)/python -m sphinx -c docs -W --keep-going --quiet . build/site
 
 # TVM's own tests of its Adreno backend, from a checkout of TVM's source (v0.27), on this machine's first OpenCL device.

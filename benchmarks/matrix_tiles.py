@@ -101,7 +101,7 @@ class Kind:
 
 def float_tiles(shape: tuple[int, int, int]) -> list[tuple]:
     """Of the candidates that the model finds good, some of each size."""
-    from smartmem_tvm.schedule.gpu.matmul.tile import GpuMatmulParams, candidates, cycles
+    from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, candidates, cycles
 
     params = GpuMatmulParams()
     timed = sorted((cycles(tile, 1, *shape, params), astuple(tile)) for tile in candidates(shape[2], params))
@@ -116,7 +116,7 @@ def float_tiles(shape: tuple[int, int, int]) -> list[tuple]:
 def float_rule(tile: tuple) -> GpuRule:
     """Without matrix instructions."""
     from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
-    from smartmem_tvm.schedule.gpu.matmul.tile import GpuTile
+    from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuTile
 
     return GpuMatmul(tile=GpuTile(*tile))
 
@@ -124,7 +124,7 @@ def float_rule(tile: tuple) -> GpuRule:
 def half_rule(tile: tuple) -> GpuRule:
     """By matrix instructions."""
     from smartmem_tvm.schedule.gpu.matrix.matrix import GpuMatrix
-    from smartmem_tvm.schedule.gpu.matrix.tile import MatrixTile
+    from smartmem_tvm.schedule.gpu.matrix.matrix_tile import MatrixTile
 
     return GpuMatrix(tile=MatrixTile(*tile))
 
@@ -133,7 +133,7 @@ def half_tiles(shape: tuple[int, int, int]) -> list[tuple]:
     """The candidates for groups of warps with terms of 64, and those in parts where that may pay."""
     import tvm
 
-    from smartmem_tvm.schedule.gpu.matrix.tile import MatrixParams, Shape, divided, fits
+    from smartmem_tvm.schedule.gpu.matrix.matrix_tile import MatrixParams, Shape, divided, fits
 
     params = MatrixParams.of(tvm.target.Target(TARGET, host="llvm"))
     product = Shape(1, *shape)

@@ -18,7 +18,8 @@ NAV = {
     "How it works": "design glossary passes fusion frontend torch_compile layouts layout_plans textures precision",
     "Memory and speed": "tuning explain roofline throughput memory_plan memory_budget memory_accesses compile_time",
     "Results and checks": "figures ../benchmarks/README audit wild accuracy report checking testing tvm-issues",
-    "Development": "../CONTRIBUTING house ../CHANGELOG ../native/README ../models/README ../tuning_logs/README",
+    "Development": "../CONTRIBUTING micro_kernels house ../CHANGELOG "
+    "../native/README ../models/README ../tuning_logs/README",
 }
 """Section -> its pages, those that there are; a page of docs/ that is in none gets into `REST`."""
 REST = "More"

@@ -33,19 +33,21 @@ _UNITS = re.compile(
     re.IGNORECASE,
 )
 _MEASURED = re.compile(r"\b((?i:measured|fitted|timed|data sheets?)|benchmarks/|docs/|20\d\d-\d\d-\d\d|on an? [A-Z])")
+# Where a number comes from, the first that applies: what its comment says of it in the end is what counts.
+_ORIGINS = {
+    "assumed": re.compile(r"\bassumed\b", re.IGNORECASE),
+    "chosen, with the reason": re.compile(r"\bchosen: ", re.IGNORECASE),
+    "defined by a language, a format or TVM": re.compile(r"\b(by|in its) definition\b", re.IGNORECASE),
+    "measured or fitted": _MEASURED,
+}
 _LOOKING = re.compile(r"[Ss]chedules nothing")
 # Classes that each write the loops of a product: file within `schedule`, and class. One that is gone counts no more; a
 # new one is added here.
 _PRODUCTS = {
-    "cpu/matmul.py": "MatmulEmitter",
-    "cpu/panel_product.py": "PanelProduct",
-    "cpu/rounded_panels.py": "RoundedPanels",
-    "cpu/rounded_product.py": "_Emitter",
-    "cpu/slide.py": "_Emitter",
-    "cpu/winograd/channel_nest.py": "ChannelNest",
-    "cpu/winograd/nest.py": "WinogradNest",
+    "cpu/gemm/gemm.py": "Gemm",
     "gpu/attention/matrix_block.py": "AttentionThread",
     "gpu/attention/product.py": "BlockProduct",
+    "gpu/gemm/skeleton.py": "Gemm",
     "gpu/matmul/matmul.py": "_Emitter",
     "gpu/matrix/matrix.py": "_Emitter",
     "gpu/window/product.py": "ProductNest",
@@ -141,8 +143,14 @@ class House:
         return [(f"{file.path}:{name}", comment) for file in self.schedule for name, comment in _constants(file)]
 
     def bare_constants(self) -> list[str]:
-        """Those without a comment that gives a unit and where the number was measured."""
-        return [name for name, said in self.constants() if not (_UNITS.search(said) and _MEASURED.search(said))]
+        """Those without a comment that gives a unit and where the number comes from."""
+        return [name for name, said in self.constants() if not (_UNITS.search(said) and _origin(said))]
+
+    def origins(self) -> dict[str, int]:
+        """Where the other ones come from: origin -> how many."""
+        bare = {*self.bare_constants()}
+        counts = Counter(_origin(said) for name, said in self.constants() if name not in bare)
+        return {f"of these {origin}": counts[origin] for origin in _ORIGINS}
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -169,7 +177,8 @@ class House:
             "files with a model of time, GPU": len(self.models("gpu")),
             "constants at module level in schedule/": len(self.constants()),
             "of these without a comment": len(uncommented),
-            "of these without unit and measurement": len(self.bare_constants()),
+            "of these without unit and origin": len(self.bare_constants()),
+            **self.origins(),
             "file names used more than once": len(self.file_names()),
             "class names used more than once in schedule/": len(self.class_names()),
             "code lines": whole.code_lines,
@@ -188,7 +197,7 @@ class House:
             "places that know the order of rules": self.orders(),
             "emitters of products": self.product_emitters(),
             "files with a model of time": [*self.models("cpu"), *self.models("gpu")],
-            "constants without unit and measurement": self.bare_constants(),
+            "constants without unit and origin": self.bare_constants(),
             "file names used more than once": self.file_names(),
             "class names used more than once in schedule/": self.class_names(),
         }
@@ -241,6 +250,11 @@ def _constants(file: File) -> Iterator[tuple[str, str]]:
         for target in (name for each in node.targets for name in ast.walk(each) if isinstance(name, ast.Name)):
             if target.id.isupper():
                 yield target.id, _said_of(file, node, body[number + 1 : number + 2])
+
+
+def _origin(said: str) -> str | None:
+    """Where a comment says that a number comes from; None if it does not."""
+    return next((origin for origin, words in _ORIGINS.items() if words.search(said)), None)
 
 
 def _is_numeric(value: ast.expr) -> bool:

@@ -5,6 +5,7 @@
 python scripts/same_kernels.py main                                    # all networks, all targets
 python scripts/same_kernels.py main --networks gru,squeezenet --targets haswell,sm_80
 python scripts/same_kernels.py main --base-only                        # compute the base's side, for later
+python scripts/same_kernels.py main --rewritten WindowProduct          # a rule whose kernels hash otherwise
 
 Each network is compiled for each target as far as code generation: no device is asked. Of each kernel the structural
 hash, the rule that scheduled it and what the rule chose are kept in ``.cache/same_kernels/SIDE.jsonl``: SIDE is git's
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,7 +60,9 @@ TARGETS: dict[str, tuple[dict | str, str]] = {
     "adreno": ("adreno-740", "float32"),
     "adreno-half": ("adreno-740", "half"),
 }
-_PLAN = "smartmem.plan"
+_PLAN, _RULE = "smartmem.plan", "smartmem.rule"
+# New name of a rule or a decision -> the name in older revisions, by which kernels are compared.
+RENAMED = {"Bfloat16Product": "RoundedProduct", "bfloat16_product": "rounded_product"}
 Found = dict[tuple[str, str], dict]
 """(network, target) -> what `kernels_of` returned."""
 
@@ -121,7 +125,8 @@ def kernels_of(mod, target_name: str) -> dict:
     try:
         with target, choices() as chosen:
             graph = optimize(mod, options=options)
-            lowered = getattr(found := lower(graph, target, options), "module", found)
+            lowered = lower(graph, target, options)
+            lowered = lowered[0] if isinstance(lowered, tuple) else lowered.module  # a tuple until 2026-11-28
     except (AttributeError, ImportError, NameError, TypeError):
         raise  # a mistake here or there
     except Exception as error:  # of many kinds; a refusal is a result as well
@@ -132,14 +137,22 @@ def kernels_of(mod, target_name: str) -> dict:
             kept = (func.attrs or {}).get(_PLAN)
             for name in ("global_symbol", _PLAN):  # its name, and how it came to be what it is
                 func = func.without_attr(name) if name in (func.attrs or {}) else func
-            rule = (func.attrs or {}).get("smartmem.rule")
+            rule = (func.attrs or {}).get(_RULE)
+            if rule is not None:
+                rule = {**rule, "name": _older(str(rule["name"]))}
+                func = func.with_attr(_RULE, rule)
             values = chosen.get(gvar.name_hint, {}) if kept is None else _values(json.loads(str(kept)))
             kernels[gvar.name_hint] = {
                 "hash": f"{tvm_ffi.structural_hash(func, map_free_vars=True) & (2**64 - 1):016x}",
                 "rule": str(rule["name"]) if rule is not None else "-",
-                "choices": values,
+                "choices": {_older(key): value for key, value in values.items()},
             }
     return {"launches": graph_cost(graph).kernels, "kernels": kernels}
+
+
+def _older(name: str) -> str:
+    """A name with the parts that are in `RENAMED` as they were; a rule that names several is ``A + B``."""
+    return re.sub(r"\w+", lambda found: RENAMED.get(found[0], found[0]), name)
 
 
 def _values(plan: dict) -> dict[str, int]:
@@ -280,6 +293,15 @@ def differences(before: dict, after: dict) -> list[str]:
     return lines
 
 
+def without_hashes(row: dict, rules: set[str]) -> dict:
+    """A row in which the kernels of some rules have no hash: their rule and its choices are compared, and no more."""
+
+    def less(kernel: dict) -> dict:
+        return {**kernel, "hash": "-"} if rules & set(re.findall(r"\w+", kernel["rule"])) else kernel
+
+    return {**row, "kernels": {name: less(each) for name, each in row.get("kernels", {}).items()}}
+
+
 def _less(kernels: dict[str, dict], others: dict[str, dict]) -> list[str]:
     """The names of kernels that have no counterpart among `others`; one of the same name first."""
 
@@ -320,6 +342,7 @@ def main() -> int:
     parser.add_argument("--networks", help="names with commas; all by default")
     parser.add_argument("--targets", help="names with commas; all by default")
     parser.add_argument("--jobs", type=int, default=2, help="networks at a time")
+    parser.add_argument("--rewritten", default="", help="rules, with commas, whose hashes are not compared")
     parser.add_argument("--base-only", action="store_true", help="compute the base's side and compare nothing")
     parser.add_argument("--compute", metavar="NETWORK", help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
@@ -332,11 +355,17 @@ def main() -> int:
     if args.base_only:
         return 0
     after = fill(tree_of(None), networks, targets, args.jobs)
-    different = 0
+    rewritten = {each for each in args.rewritten.split(",") if each}
+    different = hidden = 0
     for key in ((name, target) for name in networks for target in targets):
-        for line in differences(before[key], after[key]):
-            different += 1
+        sides = [without_hashes(side[key], rewritten) for side in (before, after)]
+        found = differences(*sides)
+        hidden += len(differences(before[key], after[key])) - len(found)
+        different += len(found)
+        for line in found:
             print(f"{key[0]} {key[1]} {line}")
+    if rewritten:
+        print(f"{', '.join(sorted(rewritten))}: {hidden} kernels whose hash alone differs")
     kernels = sum(len(after[name, target].get("kernels", {})) for name in networks for target in targets)
     print(f"{len(networks)} networks, {len(targets)} targets, {kernels} kernels: {different or 'no'} differences")
     return bool(different)

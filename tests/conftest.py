@@ -14,6 +14,8 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from covering import left_out
+
 # The same examples in every run, and no time limit for one of them: a busy machine must not fail the suite.
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
@@ -53,3 +55,15 @@ def same_threads():
 def pytest_addoption(parser):
     """Add the option that rewrites golden files, to be reviewed in the diff."""
     parser.addoption("--update-golden", action="store_true", help="write the golden files below tests/golden anew")
+    parser.addoption(
+        "--full-grids", action="store_true", help="run what @pytest.mark.pairwise and each_value leave out"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what the marks of a grid leave out, except where a test is named with its parameters."""
+    if config.getoption("--full-grids") or any("[" in each for each in config.args):
+        return
+    out = left_out(items)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+    items[:] = [item for item in items if item.nodeid not in out]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small Relax modules for the tests of analyses and passes, and functions to inspect and run them."""
 
+from collections import OrderedDict
+
 import numpy as np
 import tvm
 import tvm_ffi
@@ -93,10 +95,27 @@ def constant(*shape: int, seed: int = 7, dtype: str = "float32") -> tvm.ir.Const
     return relax.const(random(shape, seed=seed, dtype=dtype)[0], dtype)
 
 
+_BUILT: OrderedDict[int, list] = OrderedDict()
+_KEPT = 16  # modules; a test compares the same one with many others right after another
+
+
+def built(mod: tvm.IRModule) -> relax.VirtualMachine:
+    """Compile without TVM's fusion and schedules; a module with the same structure and constants is not built again."""
+    key = tvm_ffi.structural_hash(mod)
+    for known, machine in _BUILT.get(key, ()):
+        if tvm_ffi.structural_equal(known, mod):
+            _BUILT.move_to_end(key)
+            return machine
+    machine = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="default_build"), tvm.cpu())
+    _BUILT.setdefault(key, []).append((mod, machine))
+    if len(_BUILT) > _KEPT:
+        _BUILT.popitem(last=False)
+    return machine
+
+
 def run(mod: tvm.IRModule, *arrays) -> list[np.ndarray]:
     """Compile without TVM's fusion and schedules, and run; return the results as a flat list."""
-    executable = relax.build(mod, "llvm", relax_pipeline="default_build")
-    result = relax.VirtualMachine(executable, tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays))
+    result = built(mod)["main"](*map(tvm.runtime.tensor, arrays))
     return [each.numpy() for each in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]
 
 

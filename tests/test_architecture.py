@@ -5,6 +5,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Return the modules of this package that a file imports, as dotted names below it (``ir.graph``)."""
     found = set()
@@ -121,6 +123,7 @@ CHANGES = {
 }
 
 
+@cache
 def names_in(path: Path) -> set[str]:
     """Return every name that a file imports, calls or takes from an object."""
     found = set()
@@ -215,6 +218,8 @@ def test_what_is_imported_somewhere_exists():
 
 def bare_constants(source: str) -> list[str]:
     """Return the calls of ``relax.const`` without a dtype."""
+    if "relax.const(" not in source:
+        return []
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     bare = [each for each in calls if len(each.args) < 2 and not any(word.arg == "dtype" for word in each.keywords)]
     return [found for found in map(ast.unparse, bare) if found.startswith("relax.const(")]

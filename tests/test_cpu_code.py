@@ -18,6 +18,7 @@ def tiled(rows, columns, times, dtype) -> tvm.IRModule:
     return tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("columns", [4, 8, 16, 32, 20])
 @pytest.mark.parametrize("rows", [5, 33, 64])

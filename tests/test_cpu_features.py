@@ -77,6 +77,6 @@ def test_this_machine_compiles_or_says_why_not():
     made = sm.compile(perceptron(weight), target, options)
     want = np.maximum(x @ weight, 0) @ weight.T
     np.testing.assert_allclose(made.run(x)[0], want, atol=1e-2 * np.abs(want).max(), rtol=0)
-    assert {rule["name"] for rule in made.rules.values()} == {"RoundedProduct"}
+    assert {rule["name"] for rule in made.rules.values()} == {"Bfloat16Product"}
     said = [entry for entry in explain(made.graph)["decisions"] if entry["pass"] == "RoundProducts"]
     assert [entry["multiplied"] for entry in said] == ["bfloat16", "bfloat16"]

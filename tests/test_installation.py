@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`pip install` of a wheel and of a source distribution gives a package that works away from its checkout.
 
-The wheel is built from the source distribution, which shows that the latter compiles. The source distribution itself is
-installed without a C++ compiler, where the package works too, except for OpenCL. The installed packages then run with
-no program of the system in their path.
+The wheel is built from the source distribution. Its libraries are those of the installed package, which was compiled
+from the same sources; the slow tier compiles the source distribution. This itself is installed without a C++ compiler,
+where the package works too, except for OpenCL. The installed packages then run with no program of the system in their
+path.
 """
 
 import importlib.metadata
@@ -13,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -24,11 +26,19 @@ from packaging.utils import canonicalize_name
 
 from opencl_package import ROOT
 from small_network import network
+from smartmem_tvm import __file__ as INSTALLED
 from smartmem_tvm import __version__
 
 DISTRIBUTION = "smartmem-tvm"
 # The files that a build reads; other files of a checkout could hide that the distribution lacks them.
 SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "native", "python")
+# Compiles nothing, and "links" the library of the installed package.
+COMPILER = f"""#!{sys.executable} -SE
+import pathlib, shutil, sys
+output = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
+library = pathlib.Path({str(Path(INSTALLED).parent / "lib")!r}, output.name.partition(".")[0] + ".so")
+shutil.copy(library, output) if "-shared" in sys.argv else output.touch()
+"""
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "lib", "build")
 
 
@@ -41,21 +51,29 @@ def run(*command, cwd: Path, **variables: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def distributions(tmp_path_factory) -> dict[str, Path]:
-    """The source distribution, and the wheel that is built from it and not from the checkout."""
-    checkout = tmp_path_factory.mktemp("checkout")
+def build(folder: Path, **variables: str) -> dict[str, Path]:
+    """Make the source distribution, and the wheel that is built from it and not from the checkout."""
+    checkout, dist = folder / "checkout", folder / "dist"
+    checkout.mkdir()
+    dist.mkdir()
     for name in SOURCES:
         path = ROOT / name
         if path.is_dir():
             shutil.copytree(path, checkout / name, ignore=LEFT_OUT)
         else:
             shutil.copy(path, checkout)
-    dist = tmp_path_factory.mktemp("dist")
-    # Unoptimized code is enough for these tests, and compiles faster.
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, checkout, cwd=dist, CXXFLAGS="-O0")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, checkout, cwd=dist, **variables)
     (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
     return {"wheel": wheel, "sdist": sdist}
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory) -> dict[str, Path]:
+    """Both, with the libraries of the installed package."""
+    compiler = tmp_path_factory.mktemp("compiler") / "c++"
+    compiler.write_text(COMPILER, encoding="utf-8")
+    compiler.chmod(0o755)
+    return build(tmp_path_factory.mktemp("build"), CXX=str(compiler))
 
 
 def needed(name: str, found: dict[str, importlib.metadata.Distribution]) -> dict:
@@ -99,12 +117,36 @@ def model(tmp_path_factory) -> Path:
     return path
 
 
+def libraries(wheel: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(wheel).namelist() if "/lib/" in name}
+
+
+LIBRARIES = {f"smartmem_tvm/lib/{name}.so" for name in ("opencl", "stream", "threads")}
+
+
+def test_the_source_distribution_has_every_source(distributions):
+    """Byte for byte as in the checkout, so that what compiles there compiles here."""
+    wanted = {path for top in ("native", "python") for path in (ROOT / top).rglob("*") if path.is_file()}
+    wanted = {path for path in wanted if not {"__pycache__", "lib"} & set(path.parts) and "egg-info" not in str(path)}
+    with tarfile.open(distributions["sdist"]) as archive:
+        members = {member.name.partition("/")[2]: member for member in archive.getmembers() if member.isfile()}
+        missing = [path for path in wanted if path.relative_to(ROOT).as_posix() not in members]
+        assert len(wanted) > 600 and missing == []
+        for path in wanted:
+            assert archive.extractfile(members[path.relative_to(ROOT).as_posix()]).read() == path.read_bytes(), path
+
+
+@pytest.mark.slow
+def test_the_source_distribution_compiles(tmp_path):
+    """Unoptimized code is enough, and compiles faster."""
+    assert libraries(build(tmp_path, CXXFLAGS="-O0")["wheel"]) == LIBRARIES
+
+
 def test_the_wheel_has_the_libraries_and_is_for_any_python(distributions, tmp_path):
     """auditwheel finds a tag that PyPI accepts: the libraries need only symbols that Linux has had for some years."""
     wheel = distributions["wheel"]
     assert wheel.name.startswith(f"smartmem_tvm-{__version__}-py3-none-linux_")
-    libraries = {name for name in zipfile.ZipFile(wheel).namelist() if "/lib/" in name}
-    assert libraries == {f"smartmem_tvm/lib/{name}.so" for name in ("opencl", "stream", "threads")}
+    assert libraries(wheel) == LIBRARIES
     said = run(sys.executable, "-m", "auditwheel", "show", wheel, cwd=tmp_path)
     assert re.search(r'platform tag: "manylinux_2_\d+_', " ".join(said.split()))
 
@@ -133,16 +175,19 @@ def test_the_sources_of_the_runner_are_there(installed, tmp_path):
     assert found.is_file() and installed.parent in found.parents
 
 
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
 def test_stats_counts_kernels(installed, model, tmp_path):
     found = json.loads(run(installed / "smartmem", "stats", model, "--json", cwd=tmp_path, PATH=str(installed)))
     assert found["smartmem"]["layout_kernels"] == 0 < found["tvm_default"]["layout_kernels"]
 
 
+@pytest.mark.parametrize("installed", ["sdist"], indirect=True)
 def test_verify_agrees_with_onnxruntime(installed, model, tmp_path):
     command = ("-m", "smartmem_tvm", "verify", model, "--json")
     assert json.loads(run(installed / "python", *command, cwd=tmp_path, PATH=str(installed)))["ok"]
 
 
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
 def test_the_pipeline_is_registered_and_passes_import(installed, tmp_path):
     program = """
 import smartmem_tvm as sm

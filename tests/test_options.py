@@ -43,6 +43,7 @@ def check(name: str, target: str, off: tuple[str, ...]) -> None:
         assert np.abs(found - reference).max() <= TOLERANCE * np.abs(reference).max()
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize(("target", "off"), DEFAULT, ids=str)
 @pytest.mark.parametrize("name", NETWORKS)

@@ -37,9 +37,24 @@ def test_each_difference_is_named_with_both_sides():
     assert line == "a: rule Matmul -> Slide, hash 1 -> 2, columns None -> 1, rows 4 -> 8"
 
 
+def test_a_renamed_rule_is_compared_by_its_older_name():
+    for new, old in tool.RENAMED.items():
+        assert tool._older(new) == old and tool._older(f"Elementwise + {new}") == f"Elementwise + {old}"
+        assert tool._older(f"{new}.height") == f"{old}.height" and tool._older(f"{new}s") == f"{new}s"
+
+
 def test_kernels_come_and_go_and_launches_count():
     lines = tool.differences(side(a=kernel(), b=kernel("2")), side(launches=3, a=kernel(), c=kernel("3"), d=kernel()))
     assert lines == ["launches: 2 -> 3", "b: gone, Matmul 2", "c: new, Matmul 3", "d: new, Matmul 1"]
+
+
+def test_hashes_of_rewritten_rules_are_not_compared_and_all_else_is():
+    before, after = side(a=kernel(rows=4), b=kernel("2", "Slide")), side(a=kernel("3", rows=4), b=kernel("4", "Slide"))
+    assert len(tool.differences(before, after)) == 2
+    left = [tool.without_hashes(each, {"Matmul"}) for each in (before, after)]
+    assert tool.differences(*left) == ["b: hash 2 -> 4"]
+    other = tool.without_hashes(side(a=kernel("3", rows=8), b=kernel("2", "Slide")), {"Matmul"})
+    assert tool.differences(left[0], other) == ["a: rows 4 -> 8"]
 
 
 def test_a_refusal_is_compared():

@@ -11,7 +11,7 @@ _HEAD = """
 ## bfloat16 on CPUs
 
 `--precision bfloat16`: what matmuls, convolutions and attention multiply is rounded to bfloat16, and multiplied by the
-tile unit of CPUs that have one: AMX, of Intel since Sapphire Rapids, on Linux. `{"kind": "llvm", "mcpu":
+AMX units of CPUs that have them, of Intel since Sapphire Rapids, on Linux. `{"kind": "llvm", "mcpu":
 "sapphirerapids"}` is such a target. Tensors between kernels are bfloat16 in memory. Sums are float32, and so is all
 that is computed: what follows a product in its kernel, softmax, normalisations. Weights that are multiplied so are
 rounded, and put into tiles, when the model is compiled; others stay float32. What a product copies into tiles is not

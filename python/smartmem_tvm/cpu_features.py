@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU features for bfloat16 GEMMs (AMX), also those that LLVM's name of this machine's CPU does not imply."""
+"""CPU features for GEMMs of bfloat16 (AMX) and of bytes (VNNI), also those that LLVM's name of a CPU does not imply."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def has_tiles(target: tvm.target.Target) -> bool:
     system = str(target.attrs.get("mtriple") or "")
     elsewhere = system and "linux" not in system
     return not elsewhere and all(codegen.target_has_features(each, target) for each in TILES)
+
+
+def has_quads(target: tvm.target.Target) -> bool:
+    """Whether a CPU multiplies its widest vectors of bytes four by four and adds them to sums (VNNI)."""
+    wide = codegen.target_has_features("avx512f", target)
+    return codegen.target_has_features("avx512vnni" if wide else "avxvnni", target)
 
 
 def unnamed_features(cpu: str, flags: frozenset[str] | None = None) -> list[str]:

@@ -16,16 +16,15 @@ import tvm
 from tvm import relax
 
 from . import schedule, transform, tvm_mends
-from .analysis.chain import Device
 from .errors import UserError
 from .ir.half import FLOAT, HALF, RANGES
 from .ir.recent import Recent
 from .options import Options
 from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
-from .schedule.gpu.attention.attention import chain_params, refusal
-from .schedule.gpu.attention.matrix_attention import takes
-from .schedule.gpu.attention.matrix_tile import AttentionParams
+from .schedule.gpu.attention.flash_attention import takes
+from .schedule.gpu.attention.flash_tile import AttentionParams
+from .schedule.gpu.attention.row_chains import chain_params, refusal
 from .schedule.gpu.matrix.products import products_on
 from .tables.precisions import PRECISIONS
 from .target import (
@@ -94,7 +93,7 @@ def _fuse_attention(
 def _merge_chains(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     if target is None or not is_gpu(target):
         return transform.MergeChains()
-    return transform.MergeChains(Device.of(Limits.of(target)))
+    return transform.MergeChains(Limits.of(target))
 
 
 def _place_textures(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -219,6 +218,7 @@ _ENTRIES = (
     # Passes over operators, before they are legalized.
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
+    _ours(transform.MultiplyBytes),
     _ours(transform.FoldFills),
     _ours(transform.FoldConstants),
     _ours(transform.FoldScales, "DNNFusion 4.2"),

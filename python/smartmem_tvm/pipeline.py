@@ -50,6 +50,7 @@ _OF_CUDA = ("bfloat16", "tf32")
 
 # Passes that depend on another option than their phase's: pass -> the option, and whether a value of it turns them on.
 _ON_REQUEST = {
+    "multiply-bytes": ("rewrite", bool),
     "apply-records": ("records", lambda records: records is not None),
     "select-layout": ("layout", lambda layout: layout is True),
     "channels-innermost": ("layout", lambda layout: layout is True),
@@ -184,6 +185,7 @@ PHASES = (
             "widen-bfloat16",
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
+            "multiply-bytes",  # before scales are folded into the constants of bytes
             "fold-fills",
             "fold-constants",
             "relax.FoldConstant",

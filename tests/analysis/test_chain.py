@@ -3,7 +3,7 @@
 
 from tvm import tirx
 
-from smartmem_tvm.analysis.chain import Axes, Device, Load, Sketch, alone, cycles, groups_of, plan_of
+from smartmem_tvm.analysis.chain import LARGE, Axes, Load, Sketch, alone, cycles, groups_of, plan_of
 
 
 def one(written, shape, along, *loads, terms=1, size=0):
@@ -50,7 +50,7 @@ def test_stages_that_have_nothing_in_common_are_no_parts_until_a_reader_joins_th
 
 
 def test_a_launch_is_worth_small_work_on_one_processor_and_not_large():
-    device = Device()
+    device = LARGE
     small = [Sketch("a", (64,), ("i",), (), 64, 64, 4 * 64 * 64)]
     large = [Sketch("a", (768,), ("i",), (), 768, 256, 4 * 768 * 256)]
     assert cycles(small, 1) < alone(small, 1, device)
@@ -61,9 +61,9 @@ def test_a_launch_is_worth_small_work_on_one_processor_and_not_large():
 def test_parts_of_few_numbers_are_done_by_threads_and_others_by_groups():
     state = tirx.decl_buffer((1, 64), "float32", "state", layout=None)
     pointwise = Sketch(state, (1, 64), (None, "i"), (), 64, 1, 0)
-    plan = plan_of([pointwise], [state], Device())
+    plan = plan_of([pointwise], [state], LARGE)
     assert (plan.parts, plan.private, plan.shared_bytes) == (64, True, 0)
     product = Sketch(state, (1, 64), (None, "i"), (Load(state, (1, 64), (None, None)),), 64, 64, 0)
-    plan = plan_of([pointwise, product], [state], Device())
+    plan = plan_of([pointwise, product], [state], LARGE)
     assert (plan.parts, plan.private, plan.shared_bytes) == (1, False, 256)
     assert plan.threads == 1024  # 64 sums, each of which 16 threads share

@@ -22,6 +22,7 @@ def assert_close(got, expected):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["llvm", "cpu", "opencl", "opencl-texture"])
 @pytest.mark.parametrize("length", [5, "n"])
 def test_two_functions_with_parameters_for_inputs(target, length):

@@ -22,6 +22,7 @@ from smartmem_tvm.deploy.cuda_compiler import CALLBACK, compiler
 from smartmem_tvm.schedule.schedule_kernels import ScheduleKernels
 from smartmem_tvm.target import parse_target
 
+VULKAN = parse_target("vulkan")  # TVM's wheel knows the target, and generates no code for it
 CREATE = "ffi.Module.create.cuda"
 NVCC = """#!{python}
 import json, os, sys, time
@@ -218,3 +219,8 @@ def test_the_compiler_is_the_one_that_is_there(monkeypatch, nvcc, tmp_path):
     monkeypatch.delenv("TVM_CUDA_COMPILE_MODE")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert compiler() == "nvrtc"
+
+
+def test_a_target_without_a_code_generator_is_refused():
+    with pytest.raises(UserError, match="no code generator for 'vulkan'"):
+        build.compile(module(lambda x: op.nn.relu(x), (4, 4)), VULKAN)

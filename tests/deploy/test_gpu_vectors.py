@@ -64,6 +64,7 @@ def _network(seed: int):
     return module(build, (shape, dtype))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_movements(seed, target):
@@ -72,6 +73,7 @@ def test_random_movements(seed, target):
         assert wrong_in(mod, parse_target(target), without(off)) == [], off
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", range(3, 24))

@@ -66,6 +66,7 @@ def same_bits(a, b):
 
 
 class TestCopies:
+    @pytest.mark.each_value
     @pytest.mark.parametrize("dtype", CHANNELS)
     @pytest.mark.parametrize("scope", SCOPES)
     def test_host_to_texture_to_host(self, scope, dtype, device):
@@ -73,6 +74,7 @@ class TestCopies:
             array = any_bits(shape, dtype)
             assert same_bits(texture(array, scope, device).numpy(), array), shape
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("dtype", CHANNELS)
     @pytest.mark.parametrize("scope", SCOPES)
     def test_texture_to_buffer_to_texture(self, scope, dtype, device):

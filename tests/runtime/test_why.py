@@ -126,7 +126,7 @@ def test_why_there_are_no_transformed_tiles():
 def test_what_is_rounded_says_so():
     found = asked("amx", "2")
     assert [each["multiplied"] for each in found["log"] if each["pass"] == "RoundProducts"] == [
-        "bfloat16" if "RoundedProduct" in found["rule"] else "float32"
+        "bfloat16" if "Bfloat16Product" in found["rule"] else "float32"
     ]
 
 

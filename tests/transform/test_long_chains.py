@@ -135,8 +135,16 @@ CUDA = {"kind": "cuda", "arch": "sm_80", "max_threads_per_block": 1024, "max_sha
 OPENCL = {"kind": "opencl", "max_num_threads": 256, "max_shared_memory_per_block": 32768}
 
 
-@pytest.mark.parametrize("name", ["shifts", "squares of integers", "choices", "places in themselves"])
-@pytest.mark.parametrize("target", [{**CUDA, "thread_warp_size": 32}, OPENCL], ids=["cuda", "opencl"])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("shifts", {**CUDA, "thread_warp_size": 32}),
+        ("squares of integers", OPENCL),
+        ("choices", OPENCL),
+        ("places in themselves", {**CUDA, "thread_warp_size": 32}),
+    ],
+    ids=str,
+)
 def test_so_it_is_on_a_gpu(name, target):
     """Kernels are made for a device that need not be there; of OpenCL the source as well."""
     mod, target = sm.from_onnx(chain(name)[0]), tvm.target.Target(target, host="llvm")

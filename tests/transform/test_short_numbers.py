@@ -6,6 +6,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from covering import pairs
 from helpers import module, op, run
 from smartmem_tvm import Options, optimize
 from smartmem_tvm.ir.graph import read_log
@@ -80,9 +81,9 @@ def masked(scores, mask, precision):
     return (scores.astype(dtype) + mask.astype(dtype)).astype("float64")
 
 
-@SHORT
-@pytest.mark.parametrize("kept", ["whole rows too", "some of each row"])
-@pytest.mark.parametrize("number", MASKS)
+@pytest.mark.parametrize(
+    ("number", "precision", "kept"), pairs(MASKS, TOLERANCE, ["whole rows too", "some of each row"])
+)
 def test_masks_that_are_added(number, kept, precision):
     """A row that is masked as a whole is a row of numbers, unless what is added is infinite."""
     x, mask = drawn(2, 5, 40), np.where(drawn(2, 5, 40, seed=2) > 0, MASKS[number], 0.0)
@@ -101,6 +102,7 @@ def attention(q, k, v, mask):
     return op.matmul(op.nn.softmax(scores), v)
 
 
+@pytest.mark.each_value
 @SHORT
 @pytest.mark.parametrize("number", MASKS)
 def test_masked_attention(number, precision):

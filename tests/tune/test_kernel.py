@@ -45,6 +45,7 @@ def test_the_space_of_a_kernel_holds_what_its_rule_decides_and_more(case, target
     assert kernel.space.holds(kernel.seed) and kernel.space.size(6) == 6
 
 
+@pytest.mark.each_value
 @every_case
 @pytest.mark.parametrize("target, count", [("llvm", 2), ("opencl", 1)])
 def test_any_decision_gives_the_right_result(case, target, count):

@@ -161,6 +161,7 @@ def of_padding(i):
     return tirx.truncdiv(tirx.const(1, "int64") - i * tirx.const(2, "int64"), tirx.const(2, "int64"))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("by", [2, 3])
 @pytest.mark.parametrize("step", [-6, -2, 1, 4])
 @pytest.mark.parametrize("first", [-7, 1, 5])

@@ -51,6 +51,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_what_is_taken_apart(name, target):

@@ -25,6 +25,7 @@ def compute(mod, *inputs, **options):
     return got
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("schedule", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", OPERATORS)
@@ -34,6 +35,7 @@ def test_numbers_go_around(name, dtype, schedule):
     np.testing.assert_array_equal(compute(mod, a, b, schedule=schedule), OPERATORS[name](a, b))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", [0, 5, -8])
 def test_constants(dtype, number):

@@ -12,6 +12,7 @@ from tvm import ir
 from ..ir.chain import elements, places, points, reads, terms
 from ..ir.kernel import Stage, shape_of
 from ..ir.sizes import number_bytes
+from ..target import Limits
 
 # Assumed for GPUs of the size of NVIDIA's A100 and H100, not measured: some 250 cycles for a load from the second-level
 # cache, 30 for a barrier of a thread block and for a load from shared memory. `benchmarks/chains.py` times the kernels
@@ -31,31 +32,8 @@ LANES = 32
 """Parts that a processor runs at once; with fewer parts, splitting a chain does not pay."""
 
 
-@dataclass(frozen=True)
-class Device:
-    """The figures of a device that decide whether a chain pays.
-
-    Attributes
-    ----------
-    launch : float
-        Cycles that one more kernel costs.
-    processors : int
-        Units that run thread blocks.
-    shared_bytes : int
-        Shared memory of a thread block, in bytes.
-    group : int
-        Most threads of a thread block.
-    """
-
-    launch: float = 5000.0
-    processors: int = 132
-    shared_bytes: int = 48 * 1024
-    group: int = 1024
-
-    @classmethod
-    def of(cls, limits) -> Device:
-        """Return the figures of a target with these `target.Limits`."""
-        return cls(limits.launch_cycles, limits.processors, limits.shared_bytes, limits.work_group)
+LARGE = Limits(work_group=1024, launch_cycles=5000.0)
+"""A large GPU whose launches come from a CUDA graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +177,7 @@ class Axes:
         self.alive = [node for node, stays in zip(self.alive, once) if stays]
 
 
-def groups_of(parts: int, device: Device) -> int:
+def groups_of(parts: int, device: Limits) -> int:
     """Return the number of thread blocks for a number of parts."""
     return max(1, min(device.processors, parts // LANES))
 
@@ -209,9 +187,9 @@ def cycles(sketches: Sequence[Sketch], groups: int) -> float:
     return sum(_stage(each, groups) for each in sketches)
 
 
-def alone(sketches: Sequence[Sketch], launches: int, device: Device) -> float:
+def alone(sketches: Sequence[Sketch], launches: int, device: Limits) -> float:
     """Return the cycles of a kernel's stages in separate launches that use the whole device."""
-    return launches * device.launch + sum(_stage(each, device.processors) for each in sketches)
+    return launches * device.launch_cycles + sum(_stage(each, device.processors) for each in sketches)
 
 
 def _stage(each: Sketch, groups: int) -> float:
@@ -245,7 +223,7 @@ class Plan:
     shared_bytes: int
 
 
-def plan_of(sketches: Sequence[Sketch], own: Sequence, device: Device) -> Plan:
+def plan_of(sketches: Sequence[Sketch], own: Sequence, device: Limits) -> Plan:
     """Return the plan of a chain of these stages; `Plan.shared_bytes` may exceed the device's memory."""
     found = Axes().having(sketches)
     axes, parts = found.dims() if found.alive else {}, found.parts
@@ -259,7 +237,7 @@ def plan_of(sketches: Sequence[Sketch], own: Sequence, device: Device) -> Plan:
         together //= 2
     shares = [most_shares(sketch.terms) for sketch in sketches]
     wanted = max(n * together * share for n, share in zip(rest, shares, strict=True))
-    threads = min(device.group, -(-wanted // LANES) * LANES)
+    threads = min(device.work_group, -(-wanted // LANES) * LANES)
     return Plan(axes, parts, threads, together, False, together * each)
 
 

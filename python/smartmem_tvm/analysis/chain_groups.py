@@ -13,7 +13,8 @@ from ..ir.graph import Graph, Node
 from ..ir.kernel import shape_of
 from ..ir.sizes import data_bytes
 from ..tables.fusion_policy import LEAST_DEPTH
-from .chain import LANES, Axes, Device, Load, Sketch, alone, cycles, groups_of, sketch
+from ..target import Limits
+from .chain import LANES, Axes, Load, Sketch, alone, cycles, groups_of, sketch
 
 _MOST_OF_ONE = 160  # most stages of a kernel in a chain
 _OF_A_ROW = 4  # most dependent sums that a kernel computes in one launch: norms have two or three
@@ -53,7 +54,7 @@ class Group:
 class Search:
     """A search for groups of small kernels, without cycles: no kernel outside both depends on a group and feeds it."""
 
-    def __init__(self, graph: Graph, device: Device):
+    def __init__(self, graph: Graph, device: Limits):
         self.graph, self.device = graph, device
         self.order = list(graph)
         self.place = {node: number for number, node in enumerate(self.order)}

@@ -52,8 +52,8 @@ from .weights import Weight, lift_weights
 _logger = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
-# In one of some thousand graphs, LLVM 22 joins narrow vectors before they are loaded, at levels 2 and 3; TVM's check of
-# the module finds it.
+# In about one of a few thousand graphs, LLVM 22 at optimisation levels 2 and 3 joins narrow vectors before they are
+# loaded; LLVM's verifier, which TVM runs, finds it.
 _INVALID_CODE = "LLVM module verification failed"
 
 
@@ -140,7 +140,7 @@ def compile_baseline(
     Parameters
     ----------
     schedule : bool
-        For a CPU, for which TVM has no schedules: whether to use this package's, or TVM's unscheduled loops. For a GPU,
+        For a CPU, for which TVM has no schedules: whether to use this package's, or TVM's loops as they are. For a GPU,
         TVM's default pipeline for the target is compiled, with its schedules.
     """
     _require_functions(mod)
@@ -162,7 +162,7 @@ def _with_host(target: tvm.target.Target | str | None) -> tvm.target.Target:
 
 
 def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=None) -> Compiled:
-    """Run the way of a model: graph of kernels, lowered module, code; once more for each texture that is refused."""
+    """Make a graph of kernels, a lowered module, and code; again, with buffers, for textures that are refused."""
     _require(mod, target, options)
     start = time.perf_counter()
     placed = [phase.name for phase in phases].index("textures") if has_textures(target) else len(phases)
@@ -181,7 +181,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
 
 
 def _in_more_buffers(graph: tvm.IRModule, target, options: Options, error: Exception) -> Options:
-    """Return the options that keep the textures in buffers that `error` is about; raise it if it is about none."""
+    """Return the options with buffers for the textures that made compilation fail; raise `error` if none did."""
     refused = without_textures(graph, target, str(error)) if has_textures(target) else {}
     new = sorted(refused.keys() - dict(options.in_buffers).keys())
     if not new:
@@ -195,7 +195,7 @@ def _code_of(graph: tvm.IRModule, target, options: Options, start: float, output
     with target:
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
         lowered = lower(graph, target, dump, check=outputs)
-    facts = lowered.facts  # first, as there may be no plan within the memory budget
+    facts = lowered.facts  # before code is generated: raises BudgetTooSmall if no plan is within the memory budget
     middle = time.perf_counter()
     reads: dict[str, TexelReads] = {}
     check = CheckImages(planned_memory(lowered.module))
@@ -249,7 +249,7 @@ def lower(
         weights = [Weight(tensor) for tensor in planned.attrs[STREAMED]]
         planned = planned.without_attr(STREAMED)
     else:
-        # OpenCL's weights share one buffer; a constant in the code would be one more memory object of a launch.
+        # This package's OpenCL runtime keeps weights in one buffer; a constant in the code would have another one.
         planned, weights = lift_weights(planned, 0 if runs_ours(target) else LARGE)
     rest = replace(options, check=None)  # weights are inputs now, and the module no longer runs on a CPU
     module = trust_own_tensors(run_phases(planned, phases[lifted_at:], rest, look, lifted_at))
@@ -309,7 +309,7 @@ def _require_main_for_budget(mod: tvm.IRModule, options: Options) -> None:
 def generate(
     lowered: tvm.IRModule, target: tvm.target.Target, observe: Callable[[tvm.IRModule], None] = lambda _: None
 ) -> relax.VMExecutable:
-    """Run TVM's code generator on the result of `lower`; `observe` is called with its input for a GPU's kernels."""
+    """Run TVM's code generator on the result of `lower`; for a GPU, `observe` is called first with its kernels."""
     lowered = without_plans(lowered)
     if is_gpu(target):
         return build_for_gpu(lowered, target, tir_pipeline(lowered, target), observe)

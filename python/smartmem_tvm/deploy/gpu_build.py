@@ -16,6 +16,7 @@ from tvm import relax, tirx
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from .._tvm import executable
+from ..errors import UserError
 from ..ir.walk import stores
 from ..target import is_cuda
 from .argument_checks import without_checks
@@ -49,8 +50,15 @@ def build_for_gpu(
     Raises
     ------
     UserError
-        If the target is CUDA and there is no compiler for it, see `cuda_compiler.compiler`.
+        If TVM has no code generator for the target, or the target is CUDA and there is no compiler for it, see
+        `cuda_compiler.compiler`.
     """
+    kind = target.kind.name
+    if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None:
+        raise UserError(
+            f"This TVM has no code generator for '{kind}', so that kernels end as TIR: see them with `smartmem explain "
+            f"--target {kind} --schedules`, or use a TVM that was built with one."
+        )
     return executable(mod, target, lambda kernels: build_kernels(kernels, target, pipeline, observe))
 
 

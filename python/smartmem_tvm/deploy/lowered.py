@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lowered model: what `deploy.build.lower` hands to TVM's code generator, and what is known of it."""
+"""A lowered model: the module for TVM's code generator that `deploy.build.lower` makes, and the facts about it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Lowered:
     module : tvm.IRModule
         The module; its functions take the inputs and then the weights.
     weights : list of Weight
-        The large constants.
+        The constants that became inputs: large ones; with this package's OpenCL runtime all; with a memory budget those
+        that are streamed, large ones in slices.
     kernels_per_graph : list of int
-        Kernels in each CUDA graph of one inference, in their order.
-    planned : tvm.IRModule
-        The module after memory was planned and before it was lowered further; `memory` reads it.
+        Number of kernels in each CUDA graph of one inference, in the order of the graphs' launches.
+    planned : tvm.IRModule or None
+        The module as it was when memory had just been planned, which `memory` reads; None if no phase plans memory.
     """
 
     module: tvm.IRModule
@@ -43,7 +44,7 @@ class Lowered:
 
     @cached_property
     def memory(self) -> dict:
-        """Memory of an inference, see `deploy.memory_plan.memory_plan`, which raises `BudgetTooSmall`."""
+        """Memory of an inference, see `deploy.memory_plan.memory_plan`, which may raise `BudgetTooSmall`."""
         return {} if self.planned is None else memory_plan(self.planned)
 
     @property

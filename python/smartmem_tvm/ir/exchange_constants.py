@@ -90,4 +90,5 @@ class _Calls(PyExprMutator):
         arguments = _arguments(call)
         for position, form in each.forms.items():
             arguments[position] = as_constant(form(arguments[position].value.numpy()))
-        return relax.call_tir(gvar, relax.Tuple(arguments), call.ty)
+        types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else call.ty
+        return relax.call_tir(gvar, relax.Tuple(arguments), types)

@@ -16,6 +16,7 @@ INTEGER, BYTES = "int32", "int16"
 _HALF, _LOW = 16, 0xFFFF
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1
 _TYPES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (_LEAST, _MOST)}
+_COUNTED = (*_TYPES, INTEGER, "int64")
 
 
 def pair(first, second):
@@ -75,24 +76,31 @@ def has_16_bits(value, known=lambda load: None) -> bool:
     known : callable
         Load -> the least and the largest value, None if unknown.
     """
-    ends = _ends(value, known)
+    ends = ends_of(value, known)
     return ends is not None and ends[0] >= _LEAST and ends[1] <= _MOST
+
+
+def ends_of(value, known=lambda load: None) -> tuple[int, int] | None:
+    """Return bounds of the values of an integer expression, None if there are none; `known` as for `has_16_bits`."""
+    dtype = str(value.ty.dtype)
+    found, whole = _ends(value, known) if dtype in _COUNTED else None, _TYPES.get(dtype)
+    # What may go around in a type of 16 bits or fewer is any of its numbers.
+    return found if found is not None and (whole is None or _joined(found, whole) == whole) else whole
 
 
 def _ends(value, known) -> tuple[int, int] | None:
     if isinstance(value, tirx.IntImm):
         return int(value), int(value)
     if isinstance(value, tirx.Cast):
-        inner = value.value
-        return _TYPES.get(str(inner.ty.dtype)) or (_ends(inner, known) if str(inner.ty.dtype) == INTEGER else None)
+        return ends_of(value.value, known)
     if isinstance(value, ir.TensorLoad):
-        return _TYPES.get(str(value.ty.dtype)) or known(value)
+        return known(value)
     if isinstance(value, tirx.Select):
-        return _joined(_ends(value.true_value, known), _ends(value.false_value, known))
+        return _joined(ends_of(value.true_value, known), ends_of(value.false_value, known))
     if isinstance(value, ir.Call) and getattr(value.op, "name", "") == "tirx.if_then_else":
-        return _joined(*(_ends(each, known) for each in value.args[1:]))
+        return _joined(*(ends_of(each, known) for each in value.args[1:]))
     if isinstance(value, tirx.Sub | tirx.Add):
-        a, b = _ends(value.a, known), _ends(value.b, known)
+        a, b = ends_of(value.a, known), ends_of(value.b, known)
         if a is None or b is None:
             return None
         return (a[0] - b[1], a[1] - b[0]) if isinstance(value, tirx.Sub) else (a[0] + b[0], a[1] + b[1])

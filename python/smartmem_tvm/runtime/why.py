@@ -22,7 +22,7 @@ from ..schedule.constants.transform_windows import plan_in
 from ..schedule.core.plans import Plan, Price, plan_on
 from ..schedule.core.rule import is_open
 from ..schedule.cpu.params import CpuParams
-from ..schedule.gpu.occupancy import Processor
+from ..schedule.gpu.machine import Processor
 from ..schedule.price import nest_price
 from ..schedule.schedule_kernels import kernel_rules
 from ..target import Limits, is_cpu

@@ -3,11 +3,13 @@
 
 Each rule in turn is asked for its plan of a kernel. It declines with a reason (`core.decisions.declined`), or it
 returns a plan, with a price where it has a model of time (`core.decisions.priced`). The first rule that returns a plan
-gets the kernel, so special rules stand before general ones. A tuner, or a record of one, may give the kernel to one of
-its rivals instead (`core.rivals`).
+gets the kernel, so special rules stand before general ones. A tuner, or a tuning record, may give the kernel to a rival
+of that rule instead (`core.rivals`).
 
-No other module holds this order. The callers are the pass that schedules, the price of a fusion, the tuner, the passes
-that bring constants into the forms that plans read (`constants`), and ``smartmem explain --why``.
+No other module holds this order. Winograd's rule is not in it: it changes weights, so the pass
+`constants.transform_windows` asks it before the kernels are scheduled. The callers are the pass that schedules, the
+price of a fusion, the tuner, the passes that bring constants into the forms that plans read (`constants`), and
+``smartmem explain --why``.
 """
 
 from __future__ import annotations
@@ -26,18 +28,18 @@ from .core.decisions import Account, asking, attempt, check_all_asked
 from .core.plans import Choice, Plan
 from .core.rule import NestRule, Rule, record_of
 from .cpu.attention import RowChains
+from .cpu.bfloat16_product import Bfloat16Product
 from .cpu.depthwise import Depthwise
 from .cpu.elementwise import Elementwise
 from .cpu.fallback import Fallback
 from .cpu.matmul import Matmul
-from .cpu.rounded_product import RoundedProduct
 from .cpu.rows import Rows
 from .cpu.sequence import InSequence
 from .cpu.slide import Slide
 from .cpu.steps import Steps
 from .cpu.window import Window
-from .gpu.attention.attention import GpuRowChains
-from .gpu.attention.matrix_attention import GpuMatrixAttention
+from .gpu.attention.flash_attention import GpuMatrixAttention
+from .gpu.attention.row_chains import GpuRowChains
 from .gpu.chain import GpuChain
 from .gpu.dlight_rules import OneThreadEach, Shared, Tiled, TvmRule
 from .gpu.elementwise import GpuElementwise
@@ -51,7 +53,7 @@ from .gpu.window.window import TexelReduction, WindowProduct, WindowRule, Window
 
 def _cpu_families() -> list[NestRule]:
     # A window is also a reduction, and a convolution also a matmul: the special rules come first.
-    return [Depthwise(), RoundedProduct(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
+    return [Depthwise(), Bfloat16Product(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
 
 
 def _gpu_families() -> list[NestRule]:
@@ -65,7 +67,9 @@ def window_rules() -> list[WindowRule]:
 
 
 def dlight_rules() -> list[Rule]:
-    """Return the rules of TVM's default pipeline that give right results, in its order, and ours between and after.
+    """Return the rules of TVM's default GPU pipeline that give right results, in its order, and two of this package.
+
+    These are `OneThreadEach`, the second, and `GpuLoops`, the last.
 
     TVM's ``Reduction`` is left out, and so is its special case ``GEMV``. With ``Reduction`` a thread may read sums that
     another thread holds in its registers: a grouped 1x1 convolution with a bias gives wrong results.
@@ -80,13 +84,13 @@ def cpu_rules() -> list[Rule]:
 
 
 def gpu_rules() -> list[Rule]:
-    """Return the rules for GPUs, in their order; TVM's own come last."""
+    """Return the rules for GPUs, in their order; `dlight_rules` come last."""
     families = _gpu_families()
     return [GpuChain(), *families, GpuSequence(families), *dlight_rules()]
 
 
 def default_rules() -> list[Rule]:
-    """Return all rules; a rule for one kind of target returns None for another kind."""
+    """Return all rules; a rule declines a target of another kind."""
     return [*cpu_rules(), *gpu_rules()]
 
 
@@ -96,13 +100,13 @@ def rules_for(target: Target) -> list[Rule]:
 
 
 def before(rule: type[NestRule]) -> list[NestRule]:
-    """Return the rules for families of kernels that are asked before a rule."""
+    """Return the rules that stand before `rule` in its list: that of the families on a CPU, or on a GPU."""
     families = _family_of(rule)
     return families[: _place(families, rule)]
 
 
 def after(rule: type[NestRule]) -> list[NestRule]:
-    """Return the rules for families of kernels that are asked after a rule."""
+    """Return the rules that stand after `rule` in its list: that of the families on a CPU, or on a GPU."""
     families = _family_of(rule)
     return families[_place(families, rule) + 1 :]
 
@@ -118,8 +122,8 @@ def _place(families: Sequence[NestRule], rule: type[NestRule]) -> int:
 def first_of(rules: Collection[NestRule], kernel: Kernel, params) -> tuple[NestRule, object | None] | None:
     """Return the first of some rules that takes a prepared kernel, and its plan, without emitting a loop nest.
 
-    The result is None if no rule takes the kernel. A rule that raises ScheduleError, because it cannot follow the given
-    decisions, counts as taking the kernel, with None for the plan: without these decisions it would take it.
+    The result is None if no rule takes the kernel. A rule that raises ScheduleError, because it cannot follow the
+    decisions in the kernel's attribute, counts as taking the kernel, but without a plan: the second item is None.
 
     Parameters
     ----------
@@ -146,8 +150,8 @@ def taken_before(rule: type[NestRule], func: tirx.PrimFunc, target: Target) -> b
 def plan_of(rule: Rule, func: tirx.PrimFunc, target: Target) -> Plan:
     """Return the plan of one rule for an unscheduled kernel.
 
-    Decisions in the kernel's attribute (`core.decisions`) replace the rule's own. If some of them belong to another
-    kernel, the rule does not take this one.
+    Decisions in the kernel's attribute (`core.decisions`) replace the rule's own. If the rule does not ask for some of
+    them, they were made for another kernel, and the rule does not take this one.
     """
     with asking(func) as account:
         try:
@@ -162,7 +166,7 @@ def plan_of(rule: Rule, func: tirx.PrimFunc, target: Target) -> Plan:
 
 
 def taken(record: dict, account: Account, func: tirx.PrimFunc) -> Plan:
-    """Return the plan of a scheduled kernel from the record of its rule and from what the rule noted on an account."""
+    """Return the plan of a scheduled kernel: its rule's record, and the decisions, prices and notes on an account."""
     known = record["name"], record["family"], record["catch_all"]
     return Plan(*known, tuple(account.taken), tuple(account.prices), dict(account.notes), func=func)
 

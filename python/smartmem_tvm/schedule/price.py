@@ -20,11 +20,9 @@ from ..ir.kernel import Kernel, Opaque, emit, shape_of
 from ..target import is_cpu
 from .choose import choose, cpu_rules
 from .core.plans import Price
+from .cpu import machine
 from .cpu.nest_cycles import NestCycles
 from .cpu.params import CpuParams
-
-# Cycles per byte that another kernel has left in a shared cache, and cycles per launch.
-_BYTE, _LAUNCH = 0.1, 5000.0
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,9 @@ def nest_price(func: tirx.PrimFunc, kernel: Kernel, params: CpuParams) -> Price:
         The same kernel in functional form. Its inputs and outputs are counted as passing through memory once.
     """
     nest = NestCycles(params.lanes, params.cores).of(func.body)
-    moved = _BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) / params.cores
-    terms = {"loops": nest, "inputs and outputs": moved, "launch": _LAUNCH}
-    return Price(nest + moved + _LAUNCH, terms)
+    moved = machine.LAST_LEVEL_BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) / params.cores
+    terms = {"loops": nest, "inputs and outputs": moved, "launch": machine.LAUNCH}
+    return Price(nest + moved + machine.LAUNCH, terms)
 
 
 def at_first_places(kernel: Kernel) -> Kernel:

@@ -11,62 +11,68 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Limits of what a kernel may hold. They bound code and registers, and were chosen so that the networks of
-# docs/compile_time.md keep their time of compilation.
+# docs/compile_time.md keep their compilation times.
 MOST_INPUTS = 64
-"""Tensors that a merged kernel reads. Chosen: OpenCL guarantees room for 128 pointers."""
+"""Tensors that a fused kernel may read; those of a chain, read and write. Chosen: half of the 128 pointers for which
+OpenCL guarantees room (CL_DEVICE_MAX_PARAMETER_SIZE is 1024 bytes or more)."""
 MOST_LOADS = 32
-"""Operands of one element of a result. Chosen: twice the vector registers of AVX2 or NEON, as a few spills cost less
-than a pass over memory."""
+"""Loads for one element of a result. Chosen: twice the 16 vector registers of AVX2, and as many as the 32 of AArch64,
+as a few spills cost less than a pass over memory."""
 MOST_COPIED_LOADS = 32
-"""Loads of all copies of a value that is inlined; with more, it keeps a stage of its own. Chosen, as `MOST_LOADS`."""
+"""Loads in all copies of an inlined value together; with more, it keeps a stage of its own. Chosen, as `MOST_LOADS`."""
 MOST_CALLS = 4
-"""Calls of functions (exp, erf) for one element, in element-wise stages. Chosen: the polynomial in place of a call
-copies its argument many times, so the code of nested calls multiplies."""
+"""Transcendental calls (exp, erf) for one element, in element-wise stages. Chosen: a call becomes a polynomial in which
+its argument occurs many times, so the code of nested calls multiplies."""
 MOST_DIVISIONS = 8
-"""Divisions in the index of one element. Chosen: the index of a chain of reshapes grows with every step, and past this
-many it is cheaper to store the tensor; Swin, with its rolled windows, has 6."""
+"""Integer divisions and remainders in the index of one element. Chosen: the index of a chain of reshapes grows with
+every step, and with more than these it is cheaper to store the tensor; Swin, with its rolled windows, has 6."""
 MOST_NESTED = 4
-"""Loads in the index of a load, and so on. Each level multiplies TVM's time by ten: 1.4 s of code generation for five
-levels, measured on an Intel Xeon, 2026-11-27."""
+"""Levels of loads, each in the index of the next. Each level multiplies TVM's time by ten: 1.4 s of code generation for
+five levels, measured on an Intel Xeon, 2026-11-27."""
 MOST_LOCAL_BYTES = 128 * 1024
 """Bytes of an intermediate result that one element of a result needs at once. Chosen: half of a small second-level
-cache."""
+cache (256 KiB)."""
 MOST_MEMBERS = 40
-"""Kernels of a group of rows. Norms and softmax have ten at most. Time to fuse and to schedule grows with the cube: 21
-steps of an LSTM took minutes, 2026-11-21."""
+"""Kernels that `rows` fuses into one. Norms and softmax have ten at most. The time to fuse and to schedule them grows
+with the cube of their number: 21 steps of an LSTM took minutes, 2026-11-21."""
 LEAST_DEPTH = 8
-"""Kernels of a chain that wait for each other. Chosen, not measured: a shorter chain saves few launches."""
+"""Least number of kernels of a chain, each of which waits for the one before. Chosen, not measured: a shorter chain
+saves few launches."""
 MOST_WRITTEN_OUT = 160
-"""Stages of a chain that are written out. Chosen: a GPU's compiler takes seconds for so many."""
+"""Stages of a chain of which code is emitted, after repeated steps have become a loop. Chosen: a GPU's compiler takes
+seconds for so many."""
 
 # What repeated work may cost.
 CHEAP = 8
-"""Operations (`analysis.classify.cost`) of a value that is computed again rather than stored. Chosen: about a store and
-a load."""
+"""Operations (`analysis.classify.cost`) for one element of a value, up to which it may be computed again. Chosen: they
+take about as long as a store and a load."""
 MOST_REPEATED = 9 / 8
-"""Evaluations of each element of a value that still count as one: maps that overlap a little, as halos of windows."""
+"""Evaluations of each element of a value, on average, that still count as one: of index maps that overlap a little, as
+windows do in their halos. Chosen, not measured."""
 LAUNCH_BYTES = 64 * 1024
-"""Bytes of memory traffic that a launch costs, when recomputing is weighed against storing. Chosen: some microseconds
-at 10 to 30 GB/s of one core."""
+"""Bytes of memory traffic that count as much as a launch, when recomputing is weighed against storing. Chosen: they
+take 2 to 7 microseconds at the 10 to 30 GB/s of one core."""
 
 # What prices (`analysis.fusion_price`) decide with.
 MARGIN = 1.25
-"""Factor by which the fused kernel has to be dearer to be refused. Predictions of most kernels are within it of
-measured times, and a fused kernel saves the memory of its intermediate results."""
+"""A fusion is refused if the price of the fused kernel is more than this many times that of its parts. Most predicted
+ratios are within this factor of the measured ones (table of docs/design.md), and a fused kernel saves the memory of its
+intermediate results."""
 UNPACKED = 5.0
-"""Cycles for each element of a weight that several sums read, which is not packed. Measured with a gated linear unit on
-a Xeon with AVX-512: 4.9 for 128 x 512 by 512 x 2 x 1408, and more for larger ones."""
+"""Cycles for each element of a weight that several sums read, and that is then not packed. Measured with a gated linear
+unit on a Xeon with AVX-512: 4.9 cycles for 128 x 512 by 512 x 2 x 1408, and more for larger ones."""
 
 # Rows of attention and of layers with a single row, on a CPU.
 SINGLE_ROW_BYTES = 2 * 1024 * 1024
-"""Bytes of a weight up to which a layer with a single row joins others. Chosen: one core reads it in less time than
-another launch takes."""
+"""Bytes of a weight, or of the working set of a chain, up to which layers with a single row become one kernel, which
+one core runs. Chosen, not measured: one launch less should gain more than other cores would."""
 LEAST_ROWS = 8
-"""Rows that a task of a chain of rows works on at a time. Chosen: the height of a register tile."""
+"""Rows of a chain of rows, below which it is refused (unless it has a single one), and rows in the working set of a
+task. Chosen: about the height of a register tile."""
 ROW_BUFFERS = 2
 """Buffers as wide as a row that a chain needs for each row: scores and their exponentials."""
 ON_CHIP_BYTES = 512 * 1024
-"""Working set of a task of a chain of rows. Chosen: half of a second-level cache of 1 MiB."""
+"""Bytes of the working set of a task of a chain of rows. Chosen: half of a second-level cache of 1 MiB."""
 
 FORBIDDEN = "tables/fusion_policy.py does not allow it"
 
@@ -88,7 +94,7 @@ class Fusion:
     decided_by : str
         What decides within the limits: a paper's table, a price, a profile.
     undone_by : str
-        What takes the kernel apart again; empty if nothing does.
+        What may split the kernel again; empty if nothing does.
     allowed : bool
         Whether it is done at all.
     """
@@ -153,8 +159,8 @@ FUSIONS = (
         "cycles beside those of a launch (analysis/chain.py)",
     ),
 )
-"""All kinds. Elimination of layout operators (SmartMem's Table 5) is no fusion: it leaves no work behind. Kernels over
-sizes that are unknown are fused by TVM (`fuse-symbolic`)."""
+"""All kinds. Elimination of layout operators (SmartMem's Table 5) is no fusion: it leaves no work behind. Kernels with
+sizes that are known only at run time are fused by TVM (`fuse-symbolic`)."""
 
 _BY_NAME = {each.name: each for each in FUSIONS}
 

@@ -44,6 +44,7 @@ __getattr__, __dir__, __all__ = lazy(
         "MergeBranches": "rewrite.merge_branches",
         "MergeChains": "fuse.merge_chains",
         "MergeProjections": "rewrite.merge_projections",
+        "MultiplyBytes": "rewrite.multiply_bytes",
         "PlaceTextures": "layout.place_textures.place_textures",
         "PlanLayout": "layout.plan_layout",
         "PlanMemory": "memory.plan_memory",

@@ -13,10 +13,11 @@ from math import prod
 
 from ..schedule.core.decisions import RULE_GENE, Decision, given_values
 from ..schedule.core.rivals import NUMBERED
-from ..schedule.gpu.attention.tile import ChainProductTile
-from ..schedule.gpu.matmul.tile import GpuTile
-from ..schedule.gpu.occupancy import FLOAT_BYTES, WARP, WorkGroupTile
-from ..schedule.gpu.window.tile import ProductTile
+from ..schedule.gpu.attention.chain_tile import ChainProductTile
+from ..schedule.gpu.machine import FLOAT_BYTES, WARP
+from ..schedule.gpu.matmul.matmul_tile import GpuTile
+from ..schedule.gpu.occupancy import BlockTile
+from ..schedule.gpu.window.window_tiles import ProductTile
 from .decision_genes import Kind
 from .genetic import Space, Value, divisors
 from .rule_space import RuleSpace
@@ -195,7 +196,7 @@ def _thread_tile(kind: Kind) -> None:
         kind.requires(lambda tile, own: tile % own == 0, side, f"thread_{side}")
 
 
-def _work_group(kind: Kind, tile: type[WorkGroupTile]) -> None:
+def _block_tile(kind: Kind, tile: type[BlockTile]) -> None:
     """Limit the threads of a thread block to at least a warp, and threads and shared memory to the target's limits."""
     most, shared = kind["threads"], kind["shared"]
 
@@ -218,7 +219,7 @@ def _gpu_matmul(kind: Kind) -> None:
     kind.number("splits", (1, 2, 3, 4, 6, 8, 12, 16), max(1, kind["depth"] // 32))
     kind.number("slices", (1, 2, 4, 8))
     kind.number("band", (0, 1, 2, 4, 8, 16), kind["columns"] // 8)
-    _work_group(kind, GpuTile)
+    _block_tile(kind, GpuTile)
     kind.requires(lambda deep, slices, unroll: deep % (slices * unroll) == 0, "depth", "slices", "unroll")
     kind.at_most(_WRITTEN_OUT, "unroll", "thread_rows", "thread_columns")
     kind.at_most(max(kind["depth"], 4), "splits", "depth")
@@ -258,7 +259,7 @@ def _gpu_window_product(kind: Kind) -> None:
     kind.number("depth", {4, 8, 12, 16, 24, 32, kind["window"], 2 * kind["window"]}, min(64, kind["depth"]))
     kind.number("slices", (1, 2, 4, 8))
     kind.number("vector", (1, 2, 4))
-    _work_group(kind, ProductTile)
+    _block_tile(kind, ProductTile)
     run = kind["run"]
     kind.requires(lambda own: own % run == 0, "thread_columns")
     own = ("thread_rows", "thread_columns", "slices")

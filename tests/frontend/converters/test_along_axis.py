@@ -7,6 +7,7 @@ from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import from_onnx
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 @pytest.mark.parametrize("reverse", [0, 1])
 @pytest.mark.parametrize("axis", [0, 1, -1])

@@ -35,6 +35,7 @@ def test_activations_of_a_sum(op):
     _check(op, {"x": _floats(BATCH, ROWS, WIDTH)}, {"b": _floats(WIDTH)})
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("skip", [(BATCH, ROWS, WIDTH), (1, ROWS, WIDTH), (ROWS, WIDTH)])
 @pytest.mark.parametrize("outputs", ["y", "y _ _ sum"])
 @pytest.mark.parametrize(
@@ -98,6 +99,7 @@ def _before(shape, matrix, batch):
     return shape
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("left", [(0, 0), (1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("right", [(0, 0), (1, 1)])
 def test_products_of_transposed_sides(left, right):
@@ -129,6 +131,7 @@ def test_clip_in_a_convolution():
     _check("FusedConv", {"a": _floats(1, 3, 8, 8)}, {"w": _floats(4, 3, 3, 3)}, **window)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("zeros", [None, "uint8", "float32"])
 def test_weights_of_few_bits(bits, zeros):

@@ -38,6 +38,7 @@ MASKS = {
 PROJECTIONS = {"x": _floats(BATCH, ROWS, 24), "w": _floats(24, 3 * WIDTH) / 3, "b": _floats(3 * WIDTH)}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize("mask", MASKS)
 def test_attention_with_masks(mask, ahead):
@@ -157,6 +158,7 @@ def test_kinds_of_group_query_attention(kind):
     _check_grouped("room", kind, None, known=True)
 
 
+@pytest.mark.pairwise
 @pytest.mark.device
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("turn", [None, 0, 1])
@@ -179,6 +181,7 @@ def test_group_query_attention_of_one_tensor_and_with_a_bias():
 SINKS = {"sink": {}, "smooth": {"smooth_softmax": 1}, "sink, cap and window": {"softcap": 3.0, "local_window_size": 2}}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", [*SINKS, "not causal"])
 @pytest.mark.parametrize("cache", CACHES)
 def test_sinks_and_rows_that_look_ahead(cache, kind):
@@ -240,6 +243,7 @@ def test_other_kinds_of_group_query_attention_are_refused(attributes, constants,
 POSITIONS = {"each": np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]), "first": np.array([3])}
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("shape", [(BATCH, ROWS, WIDTH), (BATCH, HEADS, ROWS, SIZE)], ids=str)

@@ -38,6 +38,7 @@ def test_convolutions_are_those_with_channels_first(attributes):
     check_contrib("NhwcFusedConv", arrays, {"y": F}, given, names, wanted=[wanted], activation="Relu", **attributes)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize(
     "attributes", [*POOLS, {"kernel_shape": [2, 2], "strides": [2, 2], "dilations": [2, 1]}], ids=str
@@ -56,6 +57,7 @@ def _normalized(x, gamma, beta, groups, active):
     return (result / (1 + np.exp(-result)) if active else result).astype(F)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("active", [0, 1])
 @pytest.mark.parametrize("skip", [None, (2, 6), (2, 1, 1, 6), (2, 5, 4, 6)])

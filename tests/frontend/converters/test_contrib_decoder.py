@@ -32,6 +32,7 @@ KINDS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("at", [0, 3, MOST - 1])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_token_over_a_cache(kind, at):

@@ -7,7 +7,7 @@ from onnx import helper
 from against_onnxruntime import RUNTIME, check
 from contrib_draws import KINDS, Draw
 
-FEW, MANY = 2, 40
+FEW, MANY = 2, 20
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

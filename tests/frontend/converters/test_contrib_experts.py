@@ -16,6 +16,7 @@ def _floats(random, *shape):
     return random.standard_normal(shape).astype(F)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu", "identity", "swiglu"])
 @pytest.mark.parametrize("normalized", [0, 1])
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,6 +63,7 @@ def _packed(random, rows, width, bits, block):
     return weights, scales, zeros
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("bits", "block"), [(2, 0), (2, 16), (4, 0), (4, 16), (8, 0)])
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("name", ["silu", "swiglu"])

@@ -39,6 +39,7 @@ def test_the_left_half_times_gelu_of_the_right_one():
     check_contrib("BiasSplitGelu", {"x": X}, {"y": F}, {"b": BIAS}, wanted=[(left * gelu).astype(F)])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [1, 2, 3])
 @pytest.mark.parametrize("bias", [(2, 1, 1, 5), (1, 1, 4, 5), (4, 5), (1, 3, 1, 5)])
 def test_softmax_of_a_sum_over_all_axes_behind_one(axis, bias):
@@ -58,6 +59,7 @@ def test_a_gate_for_each_row():
     check_contrib("GatedAdd", {"x": X, "y0": OTHER, "g": _floats(2, 5, 1)}, {"y": F})
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("limit", [0.0, 0.8])
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (1.702, 1.0)])
@@ -71,6 +73,7 @@ def test_swiglu(packed, limit, alpha, beta):
     check_contrib("SwiGLU", arrays, {"y": F}, wanted=[wanted], **options)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("wrong", [0.0, np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(
     ("attribute", "right"),

@@ -30,6 +30,7 @@ def test_slices_by_indices(indices):
     check_contrib("GatherND", {"x": X, "i": indices}, {"y": F})
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [0, 1])
@@ -71,6 +72,7 @@ def test_ranges(numbers, dtype):
     check([node, add], {"x": x}, {"y": dtype}, given, tolerance=1e-6)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("k", [None, 0, 1, -1])
 def test_triangles(k, upper):

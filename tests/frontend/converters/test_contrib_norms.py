@@ -13,6 +13,7 @@ def _floats(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(F)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("shape", "scale", "attributes"),
     [
@@ -32,6 +33,7 @@ def test_each_branch_by_itself(shape, scale, attributes, dtype, close):
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["silu", "swish", "sigmoid"])
 @pytest.mark.parametrize("size", [4, 8])
 def test_a_gate_behind_it(name, size):

@@ -30,6 +30,7 @@ def _bucket(ahead: int, buckets: int, both: bool, farthest: int) -> int:
     return first + min(exact + int(grown + 1e-6), buckets - 1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("both", [0, 1])
 @pytest.mark.parametrize(("rows", "keys"), [(5, 5), (40, 40), (1, 9)])
 def test_biases_by_distance(both, rows, keys):

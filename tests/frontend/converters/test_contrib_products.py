@@ -59,6 +59,7 @@ def test_distances(metric, dtype):
     check_contrib("CDist", arrays, {"y": dtype}, tolerance=5e-6, metric=metric)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 5, 5), (1, 1), (7, 2, 2), (17, 17)], ids=str)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-5), ("float64", 1e-12)])
 def test_inverses(shape, dtype, tolerance):
@@ -69,6 +70,7 @@ def test_the_inverse_of_a_matrix_with_zeros_on_its_diagonal():
     check_contrib("Inverse", {"x": np.eye(5, dtype=F)[None, [2, 0, 1, 4, 3]]}, {"y": F})
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("opset", [17, 21])
 @pytest.mark.parametrize("size", [2, 10, 16])
 def test_fourier_transforms(size, opset):

@@ -51,6 +51,7 @@ def _attention(random, kind, dtype, columns):
     return arrays, given, " ".join(names), attributes
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", ["none", "ends", "keys", "past", "past and keys"])
 @pytest.mark.parametrize(("dtype", "columns"), [("int8", True), ("uint8", False)])
 def test_attention_of_bytes(kind, dtype, columns):
@@ -59,6 +60,7 @@ def test_attention_of_bytes(kind, dtype, columns):
     check_contrib("QAttention", arrays, results, given, names, tolerance=5e-6, **attributes)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("segments", [False, True])
 @pytest.mark.parametrize("mask", [False, True])

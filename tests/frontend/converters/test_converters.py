@@ -81,6 +81,7 @@ def test_clip_is_plain_and_treats_nan_as_onnx_runtime_does(build, operators, run
     np.testing.assert_array_equal(run_tvm(mod, {"x": SPECIAL})[0], wanted)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("names", [[], ["low"], ["", "high"]])
 @pytest.mark.parametrize("constant", [True, False])
@@ -131,6 +132,7 @@ def test_pad_by_nothing_disappears(build, operators, assert_same):
     assert_same(model, mod, tolerance=0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 @pytest.mark.parametrize("pads", [[1, 2, 0, 3], [0, 1, 2, 0]])
 def test_pad_computes_what_onnx_says(build, assert_same, mode, pads):
@@ -187,6 +189,7 @@ def test_plain_layer_normalization_stays_one_operator(build, operators):
     assert operators(from_onnx(_layer_norm(build, ["y"], FLOATS))) == ["nn.layer_norm"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", [FLOATS, "int64"])
 def test_one_hot_has_the_type_of_its_values(build, assert_same, dtype, axis):

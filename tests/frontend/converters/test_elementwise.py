@@ -84,6 +84,7 @@ def test_activations_in_other_types_than_float32(agree, op_type, dtype):
     agree(_one(op_type), {"x": x}, tolerance={"float16": 5e-3, "bfloat16": 3e-2}.get(dtype, 1e-7), by_reference=True)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("op_type", ["Max", "Min", "Sum"])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
 @pytest.mark.parametrize("count", [1, 3, 11])

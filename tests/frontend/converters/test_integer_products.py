@@ -13,6 +13,7 @@ def _zeros(random, dtype, shape=()):
     return np.zeros(shape, dtype) if dtype == "int8" else np.full(shape, integers(random, dtype))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("left", "right"), PAIRS)
 @pytest.mark.parametrize("columns", [(), (7,)])
 def test_mat_mul_integer(left, right, columns):
@@ -33,6 +34,7 @@ def test_zero_points_of_rows(build, run_tvm):
     np.testing.assert_array_equal(run_tvm(from_onnx(model), {"a": a, "b": b, "zero": zero})[0], wanted)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("left", "right"), PAIRS)
 @pytest.mark.parametrize("columns", [(), (7,)])
 def test_scaled_products(left, right, columns):
@@ -76,6 +78,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("attributes", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize(("left", "right"), [("uint8", "int8"), ("uint8", "uint8")])
 def test_convolutions(left, right, attributes):

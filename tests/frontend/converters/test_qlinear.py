@@ -27,6 +27,7 @@ def _parameters(random, dtype, *names):
     return scales | {f"z{name}": integers(random, dtype) for name in names}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize(("op", "attributes"), UNARY, ids=str)
 def test_operators_of_one_tensor(dtype, op, attributes):

@@ -22,6 +22,7 @@ def _parameters(random, dtype, shape, zero):
     return {"scale": scale, **({"zero": integers(random, dtype, shape)} if zero else {})}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_quantize_and_back_bit_for_bit(dtype, form):

@@ -76,6 +76,7 @@ def test_sequences_of_several_lengths_end_where_they_end_in_both_directions(buil
     assert_same(model, from_onnx(model), tolerance=2e-6)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
 def test_the_last_states_of_a_sequence_without_steps_are_zero(build, assert_same, op, direction):

@@ -17,6 +17,7 @@ def _complex(pairs):
     return pairs[..., 0] + 1j * pairs[..., 1]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [0, 1, -2])
 @pytest.mark.parametrize("length", [None, 3, 9])
 def test_a_transform_of_complex_numbers_and_back(build, run_tvm, random_inputs, axis, length):

@@ -47,6 +47,7 @@ def test_space_to_depth_by_columns(agree):
     agree(node, {"x": X[:, :, :6]}, opset=28, tolerance=0, by_reference=True)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
 def test_pools_of_the_same_size(agree, op_type, auto_pad):
@@ -68,6 +69,7 @@ LARGE = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
 @pytest.mark.parametrize("case", LARGE)
 def test_a_window_larger_than_the_picture_sees_what_there_is(agree, op_type, case):
@@ -87,6 +89,7 @@ def test_a_window_too_large_for_any_result_is_refused(agree, op_type):
         agree(node, {"x": X})
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("kernel", "strides", "pads"), [(3, 3, (0, 0)), (3, 4, (1, 1)), (1, 3, (0, 0)), (8, 5, (0, 0))]
 )

@@ -85,6 +85,7 @@ def scheduled(mod: tvm.IRModule) -> tvm.IRModule:
         return ScheduleKernels()(mod)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("schedule", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_results_stay_the_same_and_nothing_is_copied(case, schedule):

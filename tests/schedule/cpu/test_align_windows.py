@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tvm
 
+from covering import pairs
 from helpers import assert_same_results, constant, legal, nodes, op, random
 from smartmem_tvm.ir.kernel import CONSTANTS, emit, shape_of
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
@@ -58,9 +59,7 @@ def test_a_depthwise_convolution_of_tokens():
     assert rules(before) == ["Elementwise + Rows"] and rules(after) == ["Depthwise"]
 
 
-@pytest.mark.parametrize("side", [3, 5, 7])
-@pytest.mark.parametrize("size", [(7, 7), (1, 9), (11, 4)], ids=str)
-@pytest.mark.parametrize("channels", [7, 8, 16])
+@pytest.mark.parametrize(("channels", "size", "side"), pairs([7, 8, 16], [(7, 7), (1, 9), (11, 4)], [3, 5, 7]), ids=str)
 def test_sizes(channels, size, side):
     build, shape = depthwise(channels, side, *size)
     before, after = aligned(build, shape)

@@ -16,6 +16,7 @@ from attention_expressions import (
 from smartmem_tvm.schedule import CpuParams
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(
     "sizes",

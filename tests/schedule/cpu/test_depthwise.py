@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Depthwise convolutions and pools against numpy: both orders of memory, strides, padding, sizes no vector divides."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx, topi
 
+from covering import pairs, singles
 from smartmem_tvm.schedule import CpuParams, ScheduleKernels
 from smartmem_tvm.schedule.core.rule import record_on
 
@@ -148,18 +147,18 @@ def grouped(shape, group):
 GROUPS = [(2, 6), (2, 32), (4, 8), (4, 12), (4, 68), (8, 24), (8, 64), (16, 16), (16, 112)]
 
 
-@pytest.mark.parametrize(("group", "channels"), GROUPS)
-@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
-def test_groups_of_channels(check, shape, group, channels):
+@pytest.mark.parametrize(("group", "shape"), singles(GROUPS, SHAPES[1:]), ids=str)
+def test_groups_of_channels(check, shape, group):
     n, _, *rest = shape
-    check(*grouped((n, channels, *rest), group), "Depthwise", params=PARAMS["one task"])
+    lanes, channels = group
+    check(*grouped((n, channels, *rest), lanes), "Depthwise", params=PARAMS["one task"])
 
 
-@pytest.mark.parametrize(("params", "shape"), list(product(PARAMS, SHAPES[1:4])), ids=str)
-@pytest.mark.parametrize(("group", "channels"), [(2, 14), (4, 20), (4, 40)])
-def test_groups_on_other_processors(check, shape, params, group, channels):
+@pytest.mark.parametrize(("params", "shape", "group"), pairs(PARAMS, SHAPES[1:4], [(2, 14), (4, 20), (4, 40)]), ids=str)
+def test_groups_on_other_processors(check, shape, params, group):
     n, _, *rest = shape
-    check(*grouped((n, channels, *rest), group), "Depthwise", params=PARAMS[params])
+    lanes, channels = group
+    check(*grouped((n, channels, *rest), lanes), "Depthwise", params=PARAMS[params])
 
 
 def test_a_channel_is_loaded_once_for_its_group(check):
@@ -175,14 +174,13 @@ def test_other_groups_are_left_to_products(group):
 
 
 # More channels than the others: below eight the lanes are columns.
-@pytest.mark.parametrize("channels", [3, 8, 11, 67])
-@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+@pytest.mark.parametrize(("channels", "shape"), singles([3, 8, 11, 67], SHAPES[1:]), ids=str)
 def test_tokens_that_become_planes(check, shape, channels):
     n, _, *rest = shape
     check(*planes_of_tokens((n, channels, *rest)), "Depthwise")
 
 
-@pytest.mark.parametrize(("params", "shape"), list(product(PARAMS, SHAPES[1:4])), ids=str)
+@pytest.mark.parametrize(("params", "shape"), singles(PARAMS, SHAPES[1:4]), ids=str)
 def test_tokens_that_become_planes_on_other_processors(check, shape, params):
     n, _, *rest = shape
     check(*planes_of_tokens((n, 19, *rest)), "Depthwise", params=PARAMS[params])
@@ -201,8 +199,7 @@ def test_results(check, shape, build):
     check(*build(shape), "Depthwise")
 
 
-@pytest.mark.parametrize(("params", "shape"), list(product(PARAMS, SHAPES[1:4])), ids=str)
-@pytest.mark.parametrize("build", [channels_first, tokens])
+@pytest.mark.parametrize(("params", "shape", "build"), pairs(PARAMS, SHAPES[1:4], [channels_first, tokens]))
 def test_other_processors(check, shape, build, params):
     check(*build(shape), "Depthwise", params=PARAMS[params])
 
@@ -233,6 +230,7 @@ def test_sums_of_halves_in_float32(check, stride):
     check([x, k], te.compute((2, 8 // stride + 1, 17 // stride + 1), sum_at), reference, "Depthwise")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("geometry", [(2, 2, 0), (3, 1, 1), (3, 2, 1)], ids=str)
 @pytest.mark.parametrize("shape", [(1, 1, 4, 4), (2, 3, 7, 7), (1, 5, 13, 29), (1, 2, 64, 64)], ids=str)
 def test_max_pool(check, shape, geometry):

@@ -20,6 +20,7 @@ def test_arithmetic(check, shape):
     assert ("T.parallel" in func.script()) == (np.prod(shape) >= 20000)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axes", [(1, 0, 2), (2, 1, 0), (0, 2, 1), (2, 0, 1)])
 @pytest.mark.parametrize("shape", [(6, 6, 6), (5, 17, 33), (40, 1, 50), (64, 32, 16)])
 def test_transpose(check, shape, axes):
@@ -55,6 +56,7 @@ def test_broadcast_on_either_side(check):
     check([x, row, column], topi.add(topi.add(x, row), column), lambda x, r, c: x + r + c, "Elementwise")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("rows", [3, 2000])
 @pytest.mark.parametrize("length", [2, 3, 7, 16, 20, 24, 63, 64, 200])
 def test_short_lines_are_vectors(check, rows, length):

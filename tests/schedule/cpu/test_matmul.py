@@ -90,6 +90,7 @@ def test_deep_and_wide_products(check):
         check(inputs, output, np.matmul, "Matmul")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("shape", [(37, 240, 96), (130, 1000, 70), (61, 359, 45), (300, 512, 64)])
 def test_deep_products_of_weights_in_panels_are_added_up_in_parts(check, shape, lanes):
@@ -138,6 +139,7 @@ def test_channels_first_result_of_a_channels_last_product(check, pixels):
     check([a, b, scale, rest], output, reference, "Matmul")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
     "shape", [(2, 1, 2), (7, 5, 3), (13, 17, 19), (16, 16, 16), (64, 64, 64), (31, 1, 40), (97, 101, 103), (3, 200, 49)]
@@ -327,6 +329,7 @@ def test_convolution(check, case):
     check([x, w], output, lambda x, w: np.maximum(conv_reference(x, w, stride, pad, groups), 0), rule)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize(("batch", "size", "out"), [(2, 15, 8), (5, 6, 8), (2, 7, 5), (2, 3, 8)])
 def test_columns_of_several_images_whose_length_is_no_power_of_two(check, batch, size, out, lanes):
@@ -426,7 +429,7 @@ def test_channels_that_lie_in_a_page_each_are_dear_to_walk_across(lanes):
     params = CpuParams(lanes=lanes)
     near, far = (with_rows(pixels, pointwise(64, 64, 1, pixels), params) for pixels in (900, 3600))
     assert not near.left_packed and not far.left_packed
-    assert 0 < near._stepping() / near.rows < far._stepping() / far.rows
+    assert 0 < near.costs.stepping() / near.rows < far.costs.stepping() / far.rows
 
 
 def _packs_in_vectors(scheduled) -> bool:
@@ -490,6 +493,7 @@ def pointwise_reference(x, w, bias):
     return np.einsum("nkij,fk->nfij", x, w) + bias[:, None, None]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize(
     "shape", [(53, 64, 7, 7), (24, 48, 10, 10), (8, 256, 1, 19), (97, 40, 3, 3), (31, 60, 5, 11), (64, 32, 2, 2)]
@@ -550,7 +554,7 @@ def with_rows(rows, product, params=None):
 )
 def test_pixels_are_not_read_across_a_tensor_that_fills_the_cache(shape, weights_left):
     """They would be rows of which each step along the depth is in another line; of few channels these stay near."""
-    best = min(plans(*pointwise(*shape), CpuParams(cores=1)), key=MatmulPlan.working)
+    best = min(plans(*pointwise(*shape), CpuParams(cores=1)), key=lambda plan: plan.costs.working())
     assert (best.rows == shape[0]) == weights_left
 
 

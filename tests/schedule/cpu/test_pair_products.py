@@ -60,6 +60,7 @@ def wide(least: int, most: int, shape=(12, 40)) -> np.ndarray:
     return found
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("weights", "kept"),
     [
@@ -80,6 +81,29 @@ def test_weights_are_pairs_and_vectors_of_them_one_instruction(cpu, weights, kep
     x = wide(-(1 << 15), (1 << 15) - 1, (26, 12)).astype("int16")
     want = (x.astype("int64") @ weights).astype("int32")  # goes around, as the sums of ONNX do
     np.testing.assert_array_equal(compile(mod, target("haswell")).run(x)[0], want)
+
+
+@pytest.mark.parametrize("weights", [wide(-128, 127), wide(-128, 127, (12, 21))])
+@pytest.mark.parametrize(("cpu", "lanes"), [("cascadelake", 512), ("alderlake", 256), ("znver5", 512)])
+def test_unsigned_and_signed_bytes_are_quads_where_there_is_an_instruction(cpu, lanes, weights):
+    mod = product("uint8", weights.astype("int8"))
+    after, script = paired(mod, cpu)
+    assert f'(T.int64(3), T.int64({weights.shape[1]})), "int32")' in script
+    with target(cpu):
+        scheduled = ScheduleKernels()(after).script()
+    assert f"vpdpbusd.{lanes}" in scheduled
+    x = wide(0, 255, (26, 12)).astype("uint8")
+    np.testing.assert_array_equal(compile(mod, target("cpu")).run(x)[0], x.astype("int32") @ weights)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least", "most", "depth"),
+    [("int8", -128, 127, 12), ("uint8", -129, 127, 12), ("uint8", -128, 127, 14), ("int16", -128, 127, 12)],
+)
+def test_what_is_in_pairs_although_there_are_quads(dtype, least, most, depth):
+    """Signed bytes on both sides, weights of nine bits, depths of no whole quads, and numbers of 16 bits."""
+    _, script = paired(product(dtype, wide(least, most, (depth, 40)).astype("int16"), depth), "cascadelake")
+    assert f"(T.int64({depth // 2}), T.int64(40))" in script
 
 
 @pytest.mark.parametrize(

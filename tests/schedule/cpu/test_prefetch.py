@@ -34,6 +34,7 @@ def requested(depth: int, width: int, tiles: int, steps: int = 4) -> tuple[set, 
 SIZES = [(64, 16, 5), (96, 24, 33), (97, 24, 7), (1, 8, 2), (384, 8, 50), (768, 48, 16), (7, 8, 2)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("steps", [1, 3, 4])
 @pytest.mark.parametrize(("depth", "width", "tiles"), SIZES)
 def test_all_lines_of_a_panel_are_asked_for_and_none_beyond_it(depth, width, tiles, steps):
@@ -72,6 +73,7 @@ def requests(func) -> list[str]:
     return [load.source.name for call in calls for load in collect(call, tvm.ir.TensorLoad)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("shape", [(2, 40), (7, 96), (31, 97), (101, 64)])
 def test_results_of_products_that_ask_for_the_next_panel(check, shape, cores):

@@ -41,6 +41,7 @@ def test_softmax_of_masked_scores_in_vectors(check, length):
     assert chosen and all(any(store.same_as(each) for loop in vectors for each in stores(loop)) for store in chosen)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("length", [7, 8, 12, 16, 24, 31])
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_short_rows_are_added_up_as_vectors(check, length, lanes):

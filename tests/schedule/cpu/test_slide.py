@@ -8,6 +8,7 @@ import pytest
 import tvm
 from tvm import te, tirx, topi
 
+from covering import singles
 from smartmem_tvm.schedule import CpuParams
 from smartmem_tvm.schedule.core.decisions import deciding
 from smartmem_tvm.schedule.cpu.slide import Slide
@@ -68,8 +69,7 @@ def test_results(check, shape):
     check(*convolution(shape), "Slide")
 
 
-@pytest.mark.parametrize("lanes", [4, 8, 16])
-@pytest.mark.parametrize("shape", PADDED)
+@pytest.mark.parametrize(("shape", "lanes"), singles(PADDED, [4, 8, 16]))
 def test_a_padded_picture_is_copied_by_each_task(check, shape, lanes):
     """With what is computed before it; no padded copy of all of it is in memory."""
     inputs, output, reference = convolution(shape, before=True)
@@ -93,8 +93,7 @@ def test_what_is_padded_may_be_read_by_the_epilogue_too(check):
     check([x, k], output, reference, "Slide")
 
 
-@pytest.mark.parametrize("pad", [(0, 1, 1), (1, 0, 0), (2, 1, 0), (1, 1, 1)])
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("pad", "stride"), singles([(0, 1, 1), (1, 0, 0), (2, 1, 0), (1, 1, 1)], [1, 2]))
 def test_padding_in_another_dimension_than_lines_and_columns(check, pad, stride):
     x, k = te.placeholder((1, 3, 5, 7, 9), name="x"), te.placeholder((4, 3, 3, 3, 3), name="k")
     output = topi.nn.conv3d_ncdhw(x, k, stride, [*pad, *pad], 1, 1)

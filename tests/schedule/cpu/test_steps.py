@@ -6,6 +6,7 @@ import onnxruntime
 import pytest
 from tvm import tirx
 
+from covering import singles
 from recurrent_layer import recurrent_layer
 from smartmem_tvm import compile, from_onnx
 from smartmem_tvm.schedule.core.steps import has_steps
@@ -32,11 +33,13 @@ def check(model) -> None:
         np.testing.assert_allclose(np.asarray(mine).reshape(right.shape), right, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
-@pytest.mark.parametrize(
-    ("hidden", "batch", "ways"), [(1, 1, 1), (16, 1, 2), (40, 3, 1), (127, 2, 2), (64, 7, 1), (96, 8, 1), (256, 4, 1)]
-)
-def test_layers_of_any_size(op, hidden, batch, ways):
+# Hidden units, sequences of a batch, directions.
+SIZES = [(1, 1, 1), (16, 1, 2), (40, 3, 1), (127, 2, 2), (64, 7, 1), (96, 8, 1), (256, 4, 1)]
+
+
+@pytest.mark.parametrize(("size", "op"), singles(SIZES, ["RNN", "GRU", "LSTM"]), ids=str)
+def test_layers_of_any_size(op, size):
+    hidden, batch, ways = size
     check(recurrent_layer(op, hidden, 3, batch, ways))
 
 

@@ -44,6 +44,7 @@ def resized(shape, size):
     return [x], te.compute((planes, *size), value), reference
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(3, 7, 5), (1, 14, 28), (21, 4, 9), (2, 1, 1)])
 @pytest.mark.parametrize("size", [(14, 15), (56, 56), (5, 3), (64, 300)])
 def test_resized_pictures(check, shape, size):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chains in one launch: by one group of threads, by a group for some parts, by a thread for each part."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -9,7 +11,7 @@ from tvm import relax
 from cuda_on_cpu import run as run_on_cpu
 from cuda_on_cpu import source_of
 from helpers import constant, legal, op, random, run
-from smartmem_tvm.analysis.chain import Device, plan_of, sketch
+from smartmem_tvm.analysis.chain import LARGE, plan_of, sketch
 from smartmem_tvm.ir.chain import read_chain
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.schedule.gpu.chain import GpuChain
@@ -75,7 +77,7 @@ def merged(build, *shapes):
     """A module of operators, one of a chain, and the chain's function."""
     before = legal(build, *shapes)
     mod = before
-    for each in (EliminateLayout(), FuseOperators(), MergeChains(Device(launch=1e5))):
+    for each in (EliminateLayout(), FuseOperators(), MergeChains(replace(LARGE, launch_cycles=1e5))):
         mod = each(mod)
     found = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc) and read_chain(f) is not None]
     (func,) = found
@@ -89,7 +91,7 @@ def scheduled(func, target):
 
 def plan(func, target=OPENCL):
     chain = read_chain(func)
-    return plan_of([sketch(stage) for stage in chain.stages], chain.own, Device.of(Limits.of(target)))
+    return plan_of([sketch(stage) for stage in chain.stages], chain.own, Limits.of(target))
 
 
 def arguments(mod, func, arrays):

@@ -22,6 +22,7 @@ def tensor(*shape, dtype="float32", name="x"):
     return te.placeholder(shape, dtype, name=name)
 
 
+@pytest.mark.each_value
 @EITHER
 @pytest.mark.parametrize("shape", [(1,), (7,), (64, 96), (5, 7, 3), (1000, 1001), (1000, 1004)])
 def test_a_chain_is_one_kernel(shape, params):

@@ -16,10 +16,10 @@ from smartmem_tvm.deploy.textures import build_textures, texture_machine
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.choose import default_rules
+from smartmem_tvm.schedule.gpu.gemm.prefetched_operand import Deal
 from smartmem_tvm.schedule.gpu.launch import GpuParams
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
-from smartmem_tvm.schedule.gpu.matmul.shared_tile import Deal
-from smartmem_tvm.schedule.gpu.matmul.tile import GpuTile
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuTile
 from smartmem_tvm.schedule.gpu.rows import rows as rows_rule
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
@@ -123,6 +123,7 @@ def check(case, rule):
     assert rule.name in {by["name"] for by in kernel_rules(scheduled).values()}
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("case", [block(131, 36, 68), block(2, 20, 12), block(7, 44, 4)], ids=["131", "2", "7"])

@@ -15,10 +15,11 @@ from tvm.s_tir.schedule import ScheduleError
 from attention_expressions import attention
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.gpu.dlight_rules import Shared, Tiled
+from smartmem_tvm.schedule.gpu.machine import Processor
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
-from smartmem_tvm.schedule.gpu.matmul.tile import GpuTile
-from smartmem_tvm.schedule.gpu.occupancy import Processor, fits
-from smartmem_tvm.schedule.gpu.window.tile import ProductTile
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuTile
+from smartmem_tvm.schedule.gpu.occupancy import fits
+from smartmem_tvm.schedule.gpu.window.window_tiles import ProductTile
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import Limits, device_of
 
@@ -115,7 +116,7 @@ def test_no_rule_takes_more_than_the_target_has(name):
     assert len(taken) >= len(MADE) and max(local for _, local in taken) > 0
     assert max(threads for threads, _ in taken) <= limits.work_group
     assert max(local for _, local in taken) <= limits.shared_bytes
-    if name != "both":  # a work-group of one warp is too few for a tile
+    if name != "both":  # a thread block of one warp is too few for a tile
         assert {kernel for kernel, rule in kernel_rules(mod).items() if rule["catch_all"]} <= CATCH_ALL
 
 
@@ -140,7 +141,7 @@ def test_a_tile_beyond_the_limits_is_refused():
     """As from a record that was tuned on another device; parts of a split product are added by groups as narrow."""
     x, w = tensors((64, 256), (256, 64))
     func, narrow = te.create_prim_func([x, w, topi.matmul(x, w)]), target_of(NARROW["block_64"])
-    with pytest.raises(ScheduleError, match="a work-group of 256 threads, and the target has 64 at most"):
+    with pytest.raises(ScheduleError, match="a thread block of 256 threads, and the target has 64 at most"):
         GpuMatmul(tile=GpuTile(64, 64, 16, 4, 4)).apply(func, narrow)
     with pytest.raises(ScheduleError, match="takes 16896 bytes of shared memory, and the target has 8192"):
         GpuMatmul(tile=GpuTile(64, 64, 32, 4, 4)).apply(func, target_of(NARROW["memory"]))

@@ -13,10 +13,10 @@ from smartmem_tvm import Options, compile
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.schedule import ScheduleKernels, default_rules
 from smartmem_tvm.schedule.cpu.attention import RowChains
-from smartmem_tvm.schedule.gpu.attention.attention import refusal
-from smartmem_tvm.schedule.gpu.attention.matrix_attention import takes
-from smartmem_tvm.schedule.gpu.attention.matrix_tile import AttentionParams
-from smartmem_tvm.schedule.gpu.attention.tile import GpuChainParams
+from smartmem_tvm.schedule.gpu.attention.chain_tile import GpuChainParams
+from smartmem_tvm.schedule.gpu.attention.flash_attention import takes
+from smartmem_tvm.schedule.gpu.attention.flash_tile import AttentionParams
+from smartmem_tvm.schedule.gpu.attention.row_chains import refusal
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import EliminateLayout, FuseAttention, FuseOperators, FuseRows, SplitReductions

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MergeChains: recurrences that are written out become one kernel with a loop; short and large ones stay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -8,7 +10,7 @@ from tvm import relax
 
 from helpers import assert_same_results, calls, constant, legal, op, random
 from module_lines import module_lines
-from smartmem_tvm.analysis.chain import Device
+from smartmem_tvm.analysis.chain import LARGE
 from smartmem_tvm.ir.chain import Steps, read_chain
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows, MergeChains
@@ -149,16 +151,16 @@ def test_a_product_of_a_large_matrix_is_left_to_all_processors():
     build, *shapes = recurrence(10, 512)
     before = fused(build, *shapes)
     assert calls(MergeChains()(before)) == calls(before)
-    slow = MergeChains(Device(launch=1e6))(before)
+    slow = MergeChains(replace(LARGE, launch_cycles=1e6))(before)
     assert len(calls(slow)) == 1
 
 
 def test_what_does_not_fit_on_the_chip_is_cut_or_kept_with_the_reason():
     before = fused(*recurrence(20, every=True))
-    halves = MergeChains(Device(shared_bytes=600))(before)
+    halves = MergeChains(replace(LARGE, shared_bytes=600))(before)
     assert 1 < len(calls(halves)) < len(calls(before))
     assert_same_results(before, halves, *random((20, 1, WIDTH), (1, WIDTH)))
-    none = MergeChains(Device(shared_bytes=260))(before)
+    none = MergeChains(replace(LARGE, shared_bytes=260))(before)
     assert calls(none) == calls(before)
 
 

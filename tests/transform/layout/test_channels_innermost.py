@@ -169,13 +169,13 @@ def drawn(seed):
     return build, (n, c, h, w)
 
 
-@pytest.mark.parametrize("target", ["llvm", "host"])
-@pytest.mark.parametrize("seed", range(9))
-def test_networks_drawn_at_random(seed, target):
-    """Compiled with and without, with one core and four, the results are the same."""
+@pytest.mark.parametrize("seed", range(4))
+def test_networks_drawn_at_random(seed):
+    """Compiled with and without, on two targets with one core and four, the results are the same."""
     build, shape = drawn(seed)
+    target, cores = [("llvm", 1), ("host", 4), ("llvm", 4), ("host", 1)][seed]
     kind = tvm.target.Target("llvm") if target == "llvm" else host_target()
-    target, (x,) = tvm.target.Target({**kind.export(), "num-cores": 1 + 3 * (seed % 2)}), random(shape)
+    target, (x,) = tvm.target.Target({**kind.export(), "num-cores": cores}), random(shape)
     mod = legal(build, shape)
     plain, ours = (sm.compile(mod, target, sm.Options(layout=each)).run(x)[0] for each in (False, True))
     assert np.abs(plain - ours).max() <= 2e-5 * max(1.0, np.abs(plain).max())

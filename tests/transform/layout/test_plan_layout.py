@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 import smartmem_tvm as sm
+from covering import singles
 from helpers import assert_same_results, calls, constant, legal, nodes, op, random
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.ir.graph import read_log
@@ -81,8 +82,7 @@ def test_as_it_is_where_that_is_fastest(planner):
     assert summary(after)["moved"] == 0 and shape_of(nodes(after)[0].kernel.outputs[0]) == (3, 5, 11)
 
 
-@planners
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("seed", "planner"), singles(range(8), PLANNERS))
 def test_any_layouts_compute_the_same(planner, seed):
     before = fused(branches, (1, 4, 5, 7))
     after = planned(before, drawn(seed), planner)

@@ -37,6 +37,7 @@ def test_before_and_after():
     )
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("axis", [0, 1, -1, None])
 @pytest.mark.parametrize("keepdims", [True, False])

@@ -33,6 +33,7 @@ def test_before_and_after():
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [-1, 0, 1, None])
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_along_each_axis(axis, exclusive):
@@ -56,6 +57,7 @@ def test_products(length, exclusive):
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("length", [1, 256, 257, 512, 1021, 256 * 256 + 1])
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_long_sums_of_whole_numbers_are_exact(length, exclusive):

@@ -31,6 +31,7 @@ def order(x, axis, descending):
     return x.shape[axis] - 1 - back
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("k", [1, 3, -1])

@@ -62,6 +62,7 @@ def executable(function, scopes, target=TARGET):
     return build_textures(program.module(y), target)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("scopes", [("global.texture", "global.texture"), ("global", "global")], ids=lambda s: s[0])
 @pytest.mark.parametrize("name", CONVERTED)
 def test_converted(name, scopes):
@@ -74,6 +75,7 @@ def test_converted(name, scopes):
     assert "fp16" not in text and "half4 v" not in body(text) and "IMAGEH" not in text.upper().split("__KERNEL", 1)[1]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("scopes", [("global.texture", "global.texture"), ("global", "global")], ids=lambda s: s[0])
 @pytest.mark.parametrize("name", COMPUTED)
 def test_computed_in_single(name, scopes):

@@ -56,6 +56,7 @@ def said(graph) -> list:
     return [entry for entry in read_log(graph) if entry["pass"] == "RoundFactors"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", GPUS)
 @pytest.mark.parametrize("precision", NAMES)
 def test_products_of_a_transformer_have_matrix_instructions(precision, arch):

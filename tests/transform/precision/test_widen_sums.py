@@ -48,6 +48,7 @@ CASES = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("build, arrays, right", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("schedule", [True, False])
 def test_a_sum_of_halves_is_rounded_once(build, arrays, right, schedule):

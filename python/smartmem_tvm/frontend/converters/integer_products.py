@@ -7,7 +7,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
-from smartmem_tvm.frontend.converters.quantization import dynamically_quantized, factor, ratio, saturated
+from smartmem_tvm.frontend.converters.quantization import dynamically_quantized, factor, factors, ratio, saturated
 
 
 def mat_mul_integer(node: Node) -> relax.Expr:
@@ -52,9 +52,9 @@ def scaled_product(node: Node, left: tuple, right: tuple, bias: relax.Expr | Non
 
 
 def _product(node: Node, a: relax.Expr, b: relax.Expr, a_zero, b_zero) -> relax.Expr:
-    left = factor(node, a, _of_rows(node, a, a_zero))
-    right = factor(node, b, _of_columns(node, b, b_zero))
-    return node.emit(relax.op.matmul(left, right, out_dtype="int32"))
+    left, right, over = factors(node, (a, _of_rows(node, a, a_zero)), (b, _of_columns(node, b, b_zero)))
+    sums = node.emit(relax.op.matmul(left, right, out_dtype="int32"))
+    return sums if over is None else node.emit(relax.op.subtract(sums, over))
 
 
 def _of_rows(node: Node, a: relax.Expr, parameter: relax.Expr | None) -> relax.Expr | None:

@@ -81,8 +81,11 @@ def dequantize_linear(node: Node) -> relax.Expr:
     stated = node.attrs.get("output_dtype", 0)
     to = dtype_name(stated) if stated else dtype_of(scale)
     scale, zero = (along_axis(node, each, shape_of(x)) for each in (scale, zero))
-    difference = _difference(node, x, zero, node.type_of(0))
-    return _as(node, node.apply("multiply", difference, _as(node, scale, "float32")), to)
+    difference, scale = _difference(node, x, zero, node.type_of(0)), _as(node, scale, "float32")
+    if dtype_of(x) in ("int8", "uint8") and len(shape_of(x)) > 1 and value_of(difference) is not None:
+        # The scale stays apart until passes have seen which products may be of integers (multiply-bytes).
+        return _as(node, node.emit(relax.op.multiply(difference, scale)), to)
+    return _as(node, node.apply("multiply", difference, scale), to)
 
 
 def dequantized(node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
@@ -110,6 +113,32 @@ def centred(node: Node, x: relax.Expr, zero: relax.Expr | None, dtype: str = "in
 def factor(node: Node, x: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
     """Return `centred` integers for a product: differences of bytes in 16 bits, which CPUs multiply in pairs."""
     return centred(node, x, zero, "int16" if dtype_of(x) in ("int8", "uint8") else "int32")
+
+
+def factors(node: Node, left: tuple, right: tuple) -> tuple[relax.Expr, relax.Expr, relax.Expr | None]:
+    """Return the two sides of a matrix product, as `factor` has them, and what is to be subtracted from its sums.
+
+    Each side is (numbers, zero point). Where the right one is a constant that fits into signed bytes, the left one
+    consists of unsigned bytes, and CPUs multiply four of each at once (`ir.packings`). The left zero point times the
+    sums of the constant's columns then comes off the sums.
+    """
+    (x, x_zero), (w, w_zero) = left, right
+    known = value_of(factor(node, w, w_zero))
+    for_all = x_zero is None or shape_of(x_zero)[-1:] in ([], [1])
+    if dtype_of(x) not in ("int8", "uint8") or len(shape_of(x)) < 2 or not for_all or not _are_bytes(known):
+        return factor(node, x, x_zero), factor(node, w, w_zero), None
+    point = constant(0, "int32") if x_zero is None else _as(node, x_zero, "int32")
+    if dtype_of(x) == "int8":
+        x = _as(node, node.apply("add", _as(node, x, "int16"), constant(128, "int16")), "uint8")
+        point = node.apply("add", point, constant(128, "int32"))
+    sums = known.sum(-2, dtype="int32", keepdims=known.ndim > 2)
+    known_zero = value_of(point) is not None and not np.any(value_of(point))
+    over = None if known_zero else node.apply("multiply", point, constant(sums, "int32"))
+    return x, constant(known, "int8"), over
+
+
+def _are_bytes(values: np.ndarray | None) -> bool:
+    return values is not None and values.ndim > 1 and values.size > 0 and values.min() >= -128 and values.max() <= 127
 
 
 def _as(node: Node, x: relax.Expr | None, dtype: str) -> relax.Expr | None:

@@ -29,16 +29,19 @@ from ..core.nest import index
 from ..core.product import from_first_sum
 from ..core.rule import is_open, target_of
 from ..cpu.attention import chain_in
+from ..cpu.bfloat16_plan import Bfloat16Plan, plain_contraction, round_operand
+from ..cpu.bfloat16_product import Bfloat16Product
+from ..cpu.gemm.amx import DEPTH, SIDE, bits_of, of_bits
+from ..cpu.gemm.amx_image import AmxImage, amx_image_of
+from ..cpu.gemm.micro_kernels import BFLOAT16, FLOAT
 from ..cpu.matmul import Matmul
 from ..cpu.params import CpuParams
-from ..cpu.rounded_plan import BFLOAT16, FLOAT, RoundedPlan, plain_contraction, round_operand
-from ..cpu.rounded_product import RoundedProduct
 from ..cpu.slide import Slide
-from ..cpu.tile_image import TileImage, tile_image_of
-from ..cpu.tile_unit import DEPTH, SIDE, bits_of, of_bits
 from .pack_weights import walk_start
 
-_SLIDING = 0.6  # of the processor's peak multiplications, for windows that slide over an image in place
+# Share of the processor's peak in multiplications, for windows that slide over an image in place: assumed
+# (2026-11-26).
+_SLIDING = 0.6
 
 
 @module_pass(opt_level=0, name="RoundProducts")
@@ -148,7 +151,7 @@ class _Rounding:
         reason = self._objection(contraction)
         if reason is None:
             ways = [self._changed(kernel, first, contraction), *self._in_tiles(kernel, first, contraction)]
-            plans = [RoundedPlan.of(from_first_sum(way.kernel)[1], params) for way in ways]
+            plans = [Bfloat16Plan.of(from_first_sum(way.kernel)[1], params) for way in ways]
             best = min(range(len(ways)), key=lambda n: plans[n].cycles if plans[n] else inf)
             reason = price_objection(kernel, run, plans[best], params)
         self.found = None if reason else ways[best]
@@ -174,7 +177,7 @@ class _Rounding:
 
     def _in_tiles(self, kernel: Kernel, first: int, contraction: Contraction) -> list[Exchange]:
         """Return the kernel with the image of its windows in tiles, if that is possible, in a list."""
-        found = tile_image_of(contraction)
+        found = amx_image_of(contraction)
         wide = _for_tiles(kernel, first, found) if found is not None else None
         if wide is None:
             return []
@@ -229,7 +232,7 @@ def _whole_iterators(stage: Stage, contraction: Contraction) -> dict:
     return found
 
 
-def _for_tiles(kernel: Kernel, first: int, found: TileImage) -> Kernel | None:
+def _for_tiles(kernel: Kernel, first: int, found: AmxImage) -> Kernel | None:
     """Return the kernel in the form that an image in tiles needs; None if no stage of the kernel pads the image.
 
     The padded image has room for whole tiles, with zeros in the surplus channels; if its numbers are exactly bfloat16,
@@ -280,24 +283,24 @@ def _rounded(stage: Stage, product: Product) -> Stage:
     return replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices))
 
 
-def price_objection(kernel: Kernel, run: Kernel, after: RoundedPlan | None, params: CpuParams) -> str | None:
+def price_objection(kernel: Kernel, run: Kernel, after: Bfloat16Plan | None, params: CpuParams) -> str | None:
     """Return why the product is better left in float32, or None.
 
     Parameters
     ----------
     kernel, run : Kernel
         The kernel in float32, and its stages from the product on.
-    after : RoundedPlan or None
+    after : Bfloat16Plan or None
         The product with rounded operands.
     """
     if after is None:
         return "no schedule knows it in bfloat16"
-    products = [rule for rule in after_rule(RoundedProduct) if isinstance(rule, Slide | Matmul)]
+    products = [rule for rule in after_rule(Bfloat16Product) if isinstance(rule, Slide | Matmul)]
     rule, before = first_of(products, kernel, params) or first_of(products, run, params) or (None, None)
     if isinstance(rule, Slide):
         now = prod(plain_contraction(run).reduction.extents.values()) / (_SLIDING * 2 * params.lanes)
     else:
-        now = before.working() if before is not None else 0.0
+        now = before.costs.working() if before is not None else 0.0
     if after.cycles >= now:
         return f"price: {after.cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
     return None

@@ -28,7 +28,7 @@ from ..cpu.winograd.rule import Winograd, transformed
 from ..cpu.winograd.shape import Windows
 from ..cpu.winograd.transforms import RESULTS, WINDOW, error_of
 
-_MOST_ERROR = 1e-4 / 4  # of the largest result; a quarter of the promised error, as it is measured on a few tiles
+_MOST_ERROR = 1e-4 / 4  # of the largest result. Chosen: a quarter of the promised error, as a few tiles are measured
 
 
 @module_pass(opt_level=0, name="TransformWindows")

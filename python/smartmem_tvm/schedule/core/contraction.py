@@ -18,7 +18,7 @@ from tvm import tirx
 
 from ...analysis.row_chain import factors
 from ...ir.kernel import substitute
-from ...ir.pairs import dot, narrowest, pairs_of, widened
+from ...ir.packings import Packing, packed_factors
 from ...ir.recent import Recent
 from ...ir.strength_reduction import Simplifier
 from .expressions import memory_order, uses
@@ -35,9 +35,8 @@ class Contraction:
 
     Attributes
     ----------
-    in_pairs : bool
-        Operands are pairs of integers, of bytes where an operand has 16 bits. One multiplication is then the `dot` of
-        two pairs (`ir.pairs`).
+    packing : Packing or None
+        Operands hold several small integers (`ir.packings`), and one multiplication is their dot product.
     """
 
     reduction: Reduction
@@ -46,15 +45,16 @@ class Contraction:
     columns: tuple
     left: object
     right: object
-    in_pairs: bool = False
+    packing: Packing | None = None
 
     def times(self, left, right):
         """Return one product of the sum."""
-        return dot(widened(left), widened(right)) if self.in_pairs else left * right
+        return left * right if self.packing is None else self.packing.dot(left, right)
 
     def swapped(self) -> Contraction:
         """Return the same sum with rows and columns exchanged."""
-        return replace(self, rows=self.columns, columns=self.rows, left=self.right, right=self.left)
+        turned = None if self.packing is None else self.packing.turn()
+        return replace(self, rows=self.columns, columns=self.rows, left=self.right, right=self.left, packing=turned)
 
     @property
     def depth(self) -> tuple:
@@ -75,15 +75,15 @@ def contraction_of(reduction: Reduction, pairs: bool = False) -> Contraction | N
     Parameters
     ----------
     pairs : bool
-        The caller multiplies by `Contraction.times`, and so accepts operands that are pairs of integers.
+        The caller multiplies by `Contraction.times`, and so accepts operands that hold several integers.
     """
     found = _contractions.get(reduction, lambda: _contraction_of(reduction), current_index_type())
-    return None if found is not None and found.in_pairs and not pairs else found
+    return None if found is not None and found.packing and not pairs else found
 
 
 def _contraction_of(reduction: Reduction) -> Contraction | None:
-    pairs = pairs_of(reduction.term)
-    if (pairs is None and len(factors(reduction.term)) == 1) or reduction.combine(index(1), index(1)) is None:
+    packed = packed_factors(reduction.term)
+    if (packed is None and len(factors(reduction.term)) == 1) or reduction.combine(index(1), index(1)) is None:
         return None
     if not isinstance(reduction.combine(fresh("a"), fresh("b")), tirx.Add):
         return None
@@ -91,19 +91,19 @@ def _contraction_of(reduction: Reduction) -> Contraction | None:
     order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
     if not order:
         return None
-    multiplied = pairs_of(reduction.term) or factors(reduction.term)
+    packing, multiplied = packed_factors(reduction.term) or (None, factors(reduction.term))
     fastest = next((v for v in reversed(order) if reduction.extents[v] > 1), order[-1])
     right = [f for f in multiplied if uses(f, [fastest])]
     left = [f for f in multiplied if not uses(f, [fastest])]
     if not left or not right:
         return None
-    if pairs is not None:
-        left, right = ([narrowest(side[0])] for side in (left, right))
+    if packing is not None and right[0].same_as(multiplied[0]):
+        packing = packing.turn()
     in_left, in_right = (uses(_product(side), order) for side in (left, right))
     batch = tuple(v for v in order if (v in in_left) == (v in in_right))
     rows = tuple(v for v in order if v in in_left and v not in in_right)
     columns = tuple(v for v in order if v in in_right and v not in in_left)
-    return Contraction(reduction, batch, rows, columns, _product(left), _product(right), pairs is not None)
+    return Contraction(reduction, batch, rows, columns, _product(left), _product(right), packing)
 
 
 def _product(multiplied: list):
@@ -128,7 +128,8 @@ def _split_groups(reduction: Reduction) -> Reduction:
 
 def _group_size(reduction: Reduction, var) -> int | None:
     extent = reduction.extents[var]
-    for factor in pairs_of(reduction.term) or factors(reduction.term):
+    packed = packed_factors(reduction.term)
+    for factor in packed[1] if packed else factors(reduction.term):
         divisors: set = set()
         hidden = fresh("quotient")
 

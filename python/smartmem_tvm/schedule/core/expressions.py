@@ -18,9 +18,10 @@ from ...ir.kernel import substitute
 from ...ir.walk import collect, contains, loads, stores
 from .nest import fresh, index
 
-_CHEAP_ARITHMETIC = 16  # operations; more of them are a polynomial in place of a transcendental function
+# Operations. Chosen: a polynomial in place of a transcendental function has more.
+_CHEAP_ARITHMETIC = 16
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
-_MOST_INTERVALS = 64  # of one loop; each becomes a loop of its own
+_MOST_INTERVALS = 64  # loops in place of one. Chosen: DenseNet-121 joins 24 tensors; each loop is code of its own
 _CHEAP_CALLS = frozenset({"if_then_else", "fabs", "sqrt", "rsqrt", "floor", "ceil", "isnan"})  # of any dialect
 
 

@@ -21,7 +21,7 @@ from ...ir.recent import Recent
 from .expressions import has_costly_call, has_select, size
 
 _folded = Recent(64)
-LARGEST = 4000  # nodes of a folded statement; compile time of LLVM and TVM is linear in them
+LARGEST = 4000  # nodes of a folded statement. Chosen: the time that LLVM and TVM take is linear in them
 
 
 def folded(kernel: Kernel, policy: Callable[[Stage, list[Stage]], bool]) -> Kernel:

@@ -25,8 +25,8 @@ from ...ir.walk import loads
 from .expressions import choices
 from .nest import Scope
 
-MOST_PIECES = 12
-LEAST_PIECE = 256  # results of a piece; loops of its own would cost a smaller one more than the choice does
+MOST_PIECES = 12  # loop nests in place of one. Chosen: each is code of its own, compiled and kept
+LEAST_PIECE = 256  # results of a piece. Chosen: loops of its own would cost a smaller one more than the choice does
 
 _BELOW = (tirx.LE, tirx.LT)
 _ABOVE = (tirx.GE, tirx.GT)

@@ -103,6 +103,16 @@ def combiner_of(stage: Stage):
     return None
 
 
+def combiner_of_parts(stage: Stage) -> Callable | None:
+    """Return the function that combines partial results of a reduction; None if a start value would count twice."""
+    combine, _ = combiner_of(stage) or (None, None)
+    if isinstance(stage.body.value, tirx.Max | tirx.Min):
+        return combine
+    start = stage.init.value if combine is not None else None
+    zero = isinstance(start, tirx.FloatImm | tirx.IntImm) and float(start.value) == 0
+    return combine if isinstance(stage.body.value, tirx.Add) and zero else None
+
+
 def last_part(stage: Stage, term, lane, first: int):
     """Return the term of a lane of the last vector of a row, which overlaps the vector before it.
 

@@ -20,10 +20,10 @@ from ...ir.walk import loads
 from ...planner.storage_order import innermost, with_innermost
 from ..core.reduction import combiner_of
 from ..core.rule import is_open, known_target
-from .lone_window import group_of, lone_window_of
+from .channelwise_window import channelwise_window_of, group_of
 from .params import CpuParams
 
-_SHORTEST = 4  # contiguous elements; fewer are not worth another order, as they do not fill a small vector
+_SHORTEST = 4  # contiguous elements. Chosen: fewer fill no vector of any target, and are not worth another order
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.AlignWindows")
@@ -150,7 +150,7 @@ def _lanes(kernel: Kernel) -> list[tuple[Stage, ir.Var]]:
 
     The result is not contiguous along these channels.
     """
-    window = lone_window_of(kernel)
+    window = channelwise_window_of(kernel)
     if window is None or window.channel is None:
         return []
     return [(stage, window.channel) for stage in kernel.stages if stage.reduction and window.channel in stage.spatial]

@@ -26,16 +26,13 @@ from ..core.decisions import decide, declined
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
-from . import tile_unit
-from .panel_product import PanelProduct
+from . import machine
+from .gemm import amx
+from .gemm.chain_product import ChainProduct, chain_product, on_amx
 from .params import CpuParams
-from .rounded_panels import RoundedPanels
-from .rounded_plan import is_rounded
 from .row_stages import RowStages
 from .rule import CpuRule
 from .tile import best_tile
-
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ class Blocks:
     def of(cls, chain: RowChain, params: CpuParams, batch: int, parallel: bool) -> Blocks:
         """Return blocks that fit in the cache, for the number of tasks that finishes first."""
         rows = chain.row_count
-        fit = max(1, params.block_bytes // (_FLOAT_BYTES * chain.widest))
+        fit = max(1, params.block_bytes // (machine.FLOAT_BYTES * chain.widest))
         most = min(rows, params.tasks) if parallel else 1
 
         def time(chunks: int) -> float:
@@ -131,7 +128,7 @@ class _Emitter:
     def __init__(self, chain: RowChain, params: CpuParams):
         self.chain, self.params, self.scope = chain, params, Scope()
         self.batch = chain.batch_count
-        self.rounded = [s for s, product in chain.products.items() if params.tiles and is_rounded(product)]
+        self.on_amx = any(on_amx(product, params) for product in chain.products.values())
         work = sum(math.prod(s.extents.values()) for s in chain.kernel.stages)
         self.blocks = Blocks.of(chain, params, self.batch, work >= params.serial_below)
 
@@ -147,13 +144,13 @@ class _Emitter:
 
         tasks = self.batch * chunks
         nest = self.scope.loop(tasks, task, "task", PARALLEL if self.blocks.parallel and tasks > 1 else SERIAL)
-        return block(tile_unit.ask_for_tiles(), nest) if self.rounded else nest
+        return block(amx.ask_for_tiles(), nest) if self.on_amx else nest
 
     def _task(self, batch, first, length: int) -> tirx.Stmt:
         chain, rows = self.chain, self.blocks.length
         place = split_index(batch, chain.batch, chain.extents)
         stages = RowStages(chain, self.params, self.scope, rows, place)
-        products = {s: self._product(stages, s) for s in chain.products}
+        products = {s: chain_product(stages, s, self.params) for s in chain.products}
         packing = [p.pack() for p in products.values()]
         count = length
         if self.blocks.count % length:
@@ -164,15 +161,12 @@ class _Emitter:
 
         nest = self.scope.loop(count, one, "block", most=length)
         nest = block(*packing, nest)
-        if self.rounded:
-            words = tile_unit.configuration()
-            nest = allocate([words], block(tile_unit.configure(words), nest, tile_unit.release()))
+        if self.on_amx:
+            words = amx.configuration()
+            nest = allocate([words], block(amx.configure(words), nest, amx.release()))
         return allocate([*(p.packed for p in products.values()), *stages.buffers], nest)
 
-    def _product(self, stages: RowStages, stage: Stage) -> PanelProduct:
-        return (RoundedPanels if stage in self.rounded else PanelProduct)(stages, stage, self.params)
-
-    def _block(self, stages: RowStages, products: dict) -> tirx.Stmt:
+    def _block(self, stages: RowStages, products: dict[Stage, ChainProduct]) -> tirx.Stmt:
         """Return all stages on one block; the stages between products run row by row."""
         statements, waiting = [], []
         done: Stage | None = None

@@ -32,12 +32,14 @@ from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide, declined
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, power_of_two, scratch, store
-from .lone_window import LoneWindow, lone_window_of
+from .channelwise_window import ChannelwiseWindow, channelwise_window_of
 from .params import CpuParams
 from .rule import CpuRule
 from .window_band import Band, starts
 
-_WRITTEN_OUT = 256  # vector operations of a tile, up to which its whole window is unrolled
+# Vector operations of a tile, up to which its whole window is unrolled. Chosen: five vectors of
+# results of a 7 x 7 window; no times of other bounds were kept (2026-11-24).
+_WRITTEN_OUT = 256
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Depthwise(CpuRule):
 
     def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
         """Return the window with its choices, or None if the kernel is no window over single channels."""
-        window = lone_window_of(kernel)
+        window = channelwise_window_of(kernel)
         if window is None:
             return declined("no window that slides over each channel by itself")
         if window.group is not None and window.group.size > params.lanes:
@@ -90,7 +92,7 @@ class Depthwise(CpuRule):
 
 
 class _Emitter:
-    def __init__(self, window: LoneWindow, params: CpuParams):
+    def __init__(self, window: ChannelwiseWindow, params: CpuParams):
         self.window, self.params, self.scope = window, params, Scope()
         self.reduction, self.extents = window.reduction, window.reduction.extents
         self.lines = window.line.extent if window.line else 1

@@ -19,8 +19,8 @@ from .rule import CpuRule
 from .tables import tabulated
 from .transposed_tile import turn
 
-# Vectors; a shorter line is emitted as vectors. LLVM would unroll a loop over so few elements, and then gather and
-# scatter vectors across many lines.
+# Vectors; a shorter line is emitted as vectors. Chosen: LLVM would unroll a loop over so few elements, and then gather
+# and scatter vectors across many lines, as measured in docs/cpu.md (Choices and short lines, 2026-11-27).
 _SHORT = 4
 
 

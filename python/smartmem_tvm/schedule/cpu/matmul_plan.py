@@ -4,47 +4,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from math import gcd, prod
+from functools import cached_property
+from math import gcd
 
-from tvm import ir, sym, tirx
+from tvm import ir
 
-from ...ir.blends import branches
-from ...ir.index_map import variables
-from ...ir.kernel import substitute
-from ...ir.walk import loads
-from ..core.expressions import Walk, choices, chooses_along, contiguous_run, fused_index, intervals, uses
-from ..core.fused_contraction import FusedContraction
-from ..core.nest import fresh
 from ..core.plans import Price
-from .chunks import Chunks
-from .matmul_tasks import SURE, Division, Tasks
-from .params import CpuParams
+from . import machine
+from .gemm.chunks import Chunks
+from .matmul_costs import MatmulCosts
+from .matmul_operands import ContractionOperands
+from .matmul_tasks import Division, Tasks
 from .prefetch import UNROLLED
-from .tile import Tile, column_tiles, is_narrow, row_tiles, total_cycles
+from .tile import Tile, column_tiles, is_narrow, row_tiles
 
-_FLOAT_BYTES, _LINE_BYTES = 4, 64
-_SCALAR_COPY = 1.5  # cycles to load and store one element, or one vector of elements
-_VECTOR_COPY = 0.75  # cycles per element at least where vectors are copied, which come from the second-level cache
-_STORE_DOWN = 0.4  # cycles to store an element of a tile whose rows are contiguous in the result
-_FAR_COPY = 2.0  # more cycles per element of a left operand that is copied across its cache lines
-_FETCH = 0.5  # cycles per weight that comes from memory, once for each chunk of rows
-_LINE_NEAR, _LINE_FAR = 2.0, 20.0  # cycles to copy a cache line, and more of them as the operand fills the cache
-_MANY = 8  # threads, from which on each has few tiles of a product
-_FEW_TILES, _ASKED_STEPS = 32, 256  # tiles of a thread's only panel, and steps of a part of it that is prefetched
-_STREAMS = 128  # rows read at the same time, from which on a processor no longer sees that each is read in order
-_OTHER_LINE = 1.0  # cycles per step along the depth of a left operand that is not contiguous along it
-# The same with vectors of at most 8 lanes: lines from the first-level cache, the second one, or from behind it.
-_OTHER_LINE_NARROW = 0.3, 2.5, 4.0
-_OTHER_PAGE = 1.5  # the same, in cycles, where each step is in another page of memory
-_PAGE_BYTES, _NARROW = 4096, 8  # bytes; lanes
-_NEAR_BYTES = 16 * 1024  # bytes of the first-level cache for the lines of one tile's steps
-_UNASKED = 1.5  # cycles per weight from memory where the weights are the left operand, which is not in panels
-_UNASKED_NARROW = 0.7  # the same, in cycles, with vectors of at most 8 lanes
-_LEAST_IN_LINE = 3  # steps along the depth in one cache line, for windows to be read in place
-_LEAST_STEPS = 4  # steps along the depth, for a vector of them
-_FAR = 0.15  # cycles per left element if the chunk's rows do not fit in the second-level cache
-_FAR_WEIGHT = 0.28  # the same, in cycles, if the right operand is copied: the left one is then weights
+_FLOAT_BYTES = machine.FLOAT_BYTES
+_LINE_BYTES = machine.LINE_BYTES
+_FETCH = machine.FETCH
+# Threads, from which on each has few tiles of a product. Chosen: the times of docs/cpu.md (Products on many threads,
+# 2026-11-27) are of 16; no others were kept.
+_MANY = 8
+# Tiles of a thread's only panel, and steps of a part of it that is prefetched. Chosen: the times of docs/cpu.md
+# (Products on many threads, 2026-11-27) are of these; no others were kept.
+_FEW_TILES, _ASKED_STEPS = 32, 256
+_LEAST_STEPS = 4  # steps along the depth, for a vector of them. Chosen: the smallest vector of all targets
+_FAR = machine.FAR_ROWS
+_FAR_WEIGHT = machine.FAR_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -82,17 +67,8 @@ class MatmulChoice:
 
 
 @dataclass(frozen=True, eq=False)
-class MatmulPlan(FusedContraction):
-    """A contraction with fused batch, row, column and depth indices, and the choices made for it.
-
-    Attributes
-    ----------
-    constants : tuple of buffer
-        Inputs whose values are known at compile time.
-    """
-
-    params: CpuParams
-    constants: tuple = ()
+class MatmulPlan(ContractionOperands):
+    """A contraction and the choices made for it."""
 
     def choice(self, swapped: bool) -> MatmulChoice:
         """Return the choices as numbers."""
@@ -105,7 +81,17 @@ class MatmulPlan(FusedContraction):
         sizes = {"batch": self.batch, "rows": self.rows, "columns": self.columns, "depth": self.depth}
         return {**sizes, "constant": int(self.right_constant), **self.params.facts}
 
-    # -- sizes ---------------------------------------------------------------------------------------------------
+    @cached_property
+    def costs(self) -> MatmulCosts:
+        """The model of time."""
+        return MatmulCosts(self)
+
+    @property
+    def price(self) -> Price:
+        """The price by the model's terms, in cycles of all threads together."""
+        return self.costs.price
+
+    # -- tile and tasks ----------------------------------------------------------------------------------------------
 
     @cached_property
     def division(self) -> Division:
@@ -118,9 +104,9 @@ class MatmulPlan(FusedContraction):
             *(self.batch, self.rows, self.columns, self.depth, panel_depth, params),
             threads=params.cores if self.parallel else 1,
             near_rows=self._near_rows,
-            left=self._copy_of_left,
-            right=lambda tile: max(_FETCH, self._copy_of_right(tile)),
-            far=lambda tile: (_FAR_WEIGHT if self._packs_right(tile) else _FAR) * tile.height,
+            left=self.costs.copy_of_left,
+            right=lambda tile: max(_FETCH, self.costs.copy_of_right(tile)),
+            far=lambda tile: (_FAR_WEIGHT if self.packs_right(tile) else _FAR) * tile.height,
             steps=self._steps_of,
         )
 
@@ -168,10 +154,12 @@ class MatmulPlan(FusedContraction):
 
     def _steps_of(self, tile: Tile) -> int:
         single = self._lies_along_depth and len(self.contraction.depth) == 1
-        if not self._packs_right(tile) or not (self.left_packed or single):
+        if not self.packs_right(tile) or not (self.left_packed or single):
             return 1
         steps = gcd(self.depth, self.params.lanes)
         return steps if steps >= _LEAST_STEPS else 1
+
+    # -- the depth ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def depth_parts(self) -> int:
@@ -194,7 +182,7 @@ class MatmulPlan(FusedContraction):
         return self._parts_of_steps(_ASKED_STEPS)
 
     def _parts_of_depth(self, tile: Tile) -> int:
-        weights = self.right_constant or self._right_step(tile.width) == tile.width
+        weights = self.right_constant or self.right_step_of(tile.width) == tile.width
         most = self.params.panel_bytes // (_FLOAT_BYTES * tile.width)
         again = self.rows >= self.params.pack_reuse * tile.height
         if not weights or not again or self.depth <= 2 * most:
@@ -226,6 +214,8 @@ class MatmulPlan(FusedContraction):
         outer = self.contraction.reduction.extents[self.contraction.depth[0]] if self.left_in_place else self.depth
         return self.depth // outer
 
+    # -- packing -----------------------------------------------------------------------------------------------------
+
     @cached_property
     def rows_asked_for(self) -> bool:
         """Whether a tile prefetches the next tile's rows: large ones along the depth, which may be weights."""
@@ -241,117 +231,25 @@ class MatmulPlan(FusedContraction):
         """Whether the sums of a panel of this width are vectors along the depth."""
         return is_narrow(self.tile.height, width, self.params, self.depth, self.steps)
 
-    # -- the program at a point ------------------------------------------------------------------------------------
-
-    def left(self, batch, row, depth):
-        """Return the left operand at a point."""
-        return substitute(self.contraction.left, self.point(batch, row, None, depth))
-
-    def right(self, batch, column, depth):
-        """Return the right operand at a point."""
-        operand, dim = self.contraction.right, self._fused_dimension
-        value = substitute(operand, self.point(batch, None, column, depth))
-        if dim is None:
-            return value
-        return tirx.BufferLoad(operand.source, [depth if n == dim else at for n, at in enumerate(value.indices)])
-
-    @cached_property
-    def _fused_dimension(self) -> int | None:
-        """The dimension of the right operand that is the fused depth, as in panels; its index needs no division."""
-        right, depth = self.contraction.right, self.contraction.depth
-        if not isinstance(right, ir.TensorLoad) or len(depth) < 2:
-            return None
-        fused, analyzer = fused_index(depth, self.contraction.reduction.extents), sym.Analyzer()
-        found = (n for n, at in enumerate(right.indices) if analyzer.can_prove_equal(at, fused))
-        return next(found, None)
-
-    # -- packing -------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def left_packed(self) -> bool:
-        """Whether the left operand is copied: unless it is a plain load with an address per row plus one per step.
-
-        A value behind a select is cheap to compute once, but expensive to compute again for each panel.
-        """
-        return not (self._left_walks or self._left_lies_apart)
-
-    @cached_property
-    def left_in_place(self) -> bool:
-        """Whether each row of a tile has an address of its own, from which the offsets of the depth are the same."""
-        return not self.left_packed and not self._left_walks
-
-    @cached_property
-    def _left_walks(self) -> bool:
-        """Whether the left operand is a load with constant strides along the fused rows and depth."""
-        b, m, k = fresh("b"), fresh("m"), fresh("k")
-        walk, value = Walk({b: self.batch, m: self.rows, k: self.depth}), self.left(b, m, k)
-        return all(walk.load_stride(value, v) is not None for v in (m, k))
-
-    @cached_property
-    def _left_lies_apart(self) -> bool:
-        """Whether an element's address is that of its row plus an offset that all rows share: windows of an image."""
-        steps = self._left_steps
-        if steps is None or None in steps.values() or self._steps_in_a_line < _LEAST_IN_LINE:
-            return False
-        # Each panel reads these distant lines again, so those of a row have to stay in the cache.
-        whole = self._steps_in_a_line * _FLOAT_BYTES >= _LINE_BYTES
-        return whole or self.depth // self._steps_in_a_line * _LINE_BYTES <= _NEAR_BYTES
-
-    @cached_property
-    def left_run(self) -> int:
-        """Steps of the innermost depth iterator along which all loads of the left operand are contiguous or constant.
-
-        For joined tensors they are those of the smallest one. The result is 1 if there are none.
-        """
-        left, extents = self.contraction.left, self.contraction.reduction.extents
-        walk, inner = Walk(extents), self.contraction.depth[-1:]
-        if not inner or any(walk.load_stride(each, inner[0]) not in (0, 1) for each in loads(left)):
-            return 1
-        parts = intervals(left, inner[0], extents)
-        joined = len(parts) > 1 and all(variables(condition) == [*inner] for condition, _, _ in choices(left))
-        return min(length for _, length in parts) if joined or not branches(left) else 1
-
-    @cached_property
-    def _left_steps(self) -> dict | None:
-        """Strides, in elements, of the left operand along the iterators of the depth; None if it is no load."""
-        left, walk = self.contraction.left, Walk(self.contraction.reduction.extents)
-        if not isinstance(left, ir.TensorLoad):
-            return None
-        return {var: walk.load_stride(left, var) for var in self.contraction.depth}
-
-    @property
-    def right_constant(self) -> bool:
-        """Whether the right operand is read from one of the constants."""
-        return self._is_constant(self.contraction.right)
-
-    def _is_constant(self, operand) -> bool:
-        return isinstance(operand, ir.TensorLoad) and any(operand.source.same_as(each) for each in self.constants)
-
     @cached_property
     def right_packed(self) -> bool:
         """Whether the right operand is copied: unless it is contiguous, strided along the depth, and read a few times.
 
         An operand that is in panels, or will be (a constant, see `pack_weights`), is never copied.
         """
-        return self._packs_right(self.tile)
+        return self.packs_right(self.tile)
 
-    def _packs_right(self, tile: Tile) -> bool:
+    def packs_right(self, tile: Tile) -> bool:
+        """Whether the right operand would be copied, given a register tile."""
         if self.right_constant:
             return False
-        step = self._right_step(tile.width)
+        step = self.right_step_of(tile.width)
         return step is None or (step != tile.width and self.rows >= self.params.pack_reuse * tile.height)
 
     @property
     def right_step(self) -> int | None:
         """Elements between two rows of a panel of the right operand; None if its rows are not contiguous."""
-        return self._right_step(self.tile.width)
-
-    @cache  # noqa: B019 - a plan lives as long as its rule runs
-    def _right_step(self, width: int) -> int | None:
-        b, q, j, k = fresh("b"), fresh("q"), fresh("j"), fresh("k")
-        walk = Walk({b: self.batch, q: max(1, self.columns // width), j: width, k: self.depth})
-        value = self.right(b, q * width + j, k)
-        return walk.load_stride(value, k) if walk.load_stride(value, j) == 1 else None
+        return self.right_step_of(self.tile.width)
 
     @property
     def in_panels(self) -> bool:
@@ -368,142 +266,7 @@ class MatmulPlan(FusedContraction):
             and (self.right_run(self.tile.width) == self.tile.width)
         )
 
-    @cache  # noqa: B019 - a plan lives as long as its rule runs
-    def right_run(self, width: int) -> int:
-        """Return the columns that are contiguous in all loads of the right operand, wherever a panel starts."""
-        if chooses_along(self.contraction.right, self.contraction.columns):
-            return 1
-        b, k, j = fresh("b"), fresh("k"), fresh("j")
-        moving = [n for n, each in enumerate(loads(self.right(b, j, k))) if uses(each, [j])]
-        outer = {b: self.batch, k: self.depth}
-
-        def run(number: int) -> int:
-            def access(column):
-                load = loads(self.right(b, column, k))[number]
-                return load.source, load.indices
-
-            return contiguous_run(access, self.columns, outer, width)
-
-        return gcd(*map(run, moving)) if moving else 1
-
-    def output_run(self, along_rows: bool, most: int) -> int:
-        """Return the results that are contiguous in memory down the rows (or along the columns) of a tile."""
-        b, other, reduction = fresh("b"), fresh("other"), self.contraction.reduction
-        extents = {b: self.batch, other: self.columns if along_rows else self.rows}
-
-        def access(at):
-            point = self.point(b, at, other) if along_rows else self.point(b, other, at)
-            return reduction.output, [substitute(i, point) for i in reduction.indices]
-
-        return contiguous_run(access, self.rows if along_rows else self.columns, extents, most)
-
-    @cached_property
-    def stores_down(self) -> bool:
-        """Whether the result is contiguous down the rows, and not along the columns."""
-        return self.output_run(False, self.params.lanes) == 1 and self.output_run(True, 4) > 1
-
-    def working(self) -> float:
-        """Return the estimated cycles of multiplying and of moving data, by which an orientation is chosen.
-
-        For example, the last of 49 columns may take as long as a whole vector. If the 49 are rows instead, all vectors
-        are full, but results are stored one by one.
-        """
-        step = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
-        multiplying = self.depth * step
-        done = self.batch * (multiplying + self._stepping()) + self._copying() + self._waiting()
-        return done * max(1.0, self.tasks.idle / SURE)
-
-    @property
-    def price(self) -> Price:
-        """The result of `working` by its terms, in cycles of all threads together."""
-        step = total_cycles(self.tile, self.rows, self.columns, self.params, self.depth, self.steps)
-        terms = {
-            "multiply-adds": self.batch * self.depth * step,
-            "left operand across cache lines": self.batch * self._stepping(),
-            "copies and stores": self._copying(),
-            "weights from memory": self._waiting(),
-        }
-        total = self.working()
-        shared = self.params.cores if self.parallel else 1
-        return Price(total, {**terms, "threads that wait": total - sum(terms.values())}, shared=shared)
-
-    def _waiting(self) -> float:
-        """Return the cycles that a product waits for weights as the left operand, which is not in panels."""
-        if not self._is_constant(self.contraction.left):
-            return 0.0
-        each = _UNASKED if self.params.lanes > _NARROW else _UNASKED_NARROW
-        return self.batch * self.rows * self.depth * each
-
-    def _stepping(self) -> float:
-        """Return the cycles that tiles wait for a left operand whose steps along the depth are in different lines."""
-        step = self.left_step
-        if self.left_packed or step == 1:
-            return 0.0
-        tiles = -(-self.rows // self.tile.height) * -(-self.columns // self.tile.width)
-        far = step is None or step * _FLOAT_BYTES >= _PAGE_BYTES
-        near = self._steps_in_a_line if self.left_in_place else 1
-        return tiles * self.depth * self._step_to_another_line(far) / near
-
-    @cached_property
-    def _steps_in_a_line(self) -> int:
-        """Steps along the depth in the same cache line of the left operand, for windows that are read in place."""
-        line = _LINE_BYTES // _FLOAT_BYTES
-        steps, extents = self._left_steps, self.contraction.reduction.extents
-        return min(line, prod(extents[var] for var, step in steps.items() if abs(step) < line))
-
-    def _step_to_another_line(self, far: bool) -> float:
-        if self.params.lanes > _NARROW:
-            return _OTHER_PAGE if far else _OTHER_LINE
-        near, second, third = _OTHER_LINE_NARROW
-        if (self.rows + self.tile.width) * self.depth * _FLOAT_BYTES > self.params.panel_bytes:
-            return third  # beside a panel
-        if self.depth * _LINE_BYTES > _NEAR_BYTES:
-            return second
-        return _OTHER_PAGE if far else near
-
-    @cached_property
-    def left_step(self) -> int | None:
-        """Stride, in elements, of the left operand along the fused depth; None if it varies."""
-        b, m, k = fresh("b"), fresh("m"), fresh("k")
-        walk = Walk({b: self.batch, m: self.rows, k: self.depth})
-        return walk.load_stride(self.left(b, m, k), k)
-
-    def _copying(self) -> float:
-        lanes = self.params.lanes
-        right = self.row_chunks.count * self.depth * self.columns * self._copy_of_right(self.tile)
-        left = self.rows * self.depth * self._copy_of_left
-        store = _STORE_DOWN if self.stores_down else self._copy(True, self.output_run(False, lanes))
-        stores = self.rows * self.columns * store
-        return self.batch * (right + left + stores)
-
-    @cached_property
-    def _copy_of_left(self) -> float:
-        """Cycles to pack an element of the left operand; more where the next one of its row is in another line.
-
-        It is 0 if the operand is not packed.
-        """
-        b, m, k = fresh("b"), fresh("m"), fresh("k")
-        walk = Walk({b: self.batch, m: self.rows, k: self.depth})
-        read = [each for each in loads(self.left(b, m, k)) if uses(each, [m])]
-        across = self.left_packed and not any(walk.load_stride(each, k) == 1 for each in read)
-        if self.left_packed and self.left_run > 1:
-            return max(_SCALAR_COPY / self.left_run, _VECTOR_COPY)
-        return self._copy(self.left_packed, 1) + (_FAR_COPY if across else 0.0)
-
-    # -- tasks ---------------------------------------------------------------------------------------------------
-
-    def _copy(self, packed: bool, run: int) -> float:
-        """Return the cycles to pack one element, 0 if it is not packed."""
-        return _SCALAR_COPY / min(run, self.params.lanes) if packed else 0.0
-
-    def _copy_of_right(self, tile: Tile) -> float:
-        """Return the cycles to pack an element of the right operand, 0 if it is not packed."""
-        if not self._packs_right(tile):
-            return 0.0
-        fills = min(1.0, self.depth * self.columns * _FLOAT_BYTES / (self.params.panel_bytes * 1.5))
-        far = _LINE_FAR * fills * min(1.0, self.depth / _STREAMS)
-        lines = tile.width * _FLOAT_BYTES / _LINE_BYTES + (self.columns * _FLOAT_BYTES % _LINE_BYTES > 0)
-        return self._copy(True, self.right_run(self.params.lanes)) + lines * (_LINE_NEAR + far) / tile.width
+    # -- chunks of tasks ---------------------------------------------------------------------------------------------
 
     @cached_property
     def row_chunks(self) -> Chunks:
@@ -560,5 +323,6 @@ class GivenPlan(MatmulPlan):
             right_packed=choice.right_packed and not self.right_constant,
         )
 
-    def _packs_right(self, tile: Tile) -> bool:
+    def packs_right(self, tile: Tile) -> bool:
+        """Whether the right operand is copied, as it was given."""
         return self.right_packed

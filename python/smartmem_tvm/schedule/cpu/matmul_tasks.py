@@ -13,15 +13,20 @@ from functools import cache, cached_property, lru_cache
 from itertools import product
 from math import inf
 
-from .chunks import Chunks
+from . import machine
+from .gemm.chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, column_tiles, cycles_of, good_tiles, is_narrow, tiles_of
 
-_WASTE = 1.2  # times the best tile's cycles on one thread, up to which a tile is a candidate on several threads
-_AS_GOOD = 1.01  # times the fewest cycles, up to which fewer tasks win
-SURE = 1.1  # times the cycles: the gain on several threads above which another tile, or orientation, is chosen
-_ROUNDS = 2  # tasks for each thread
-_WAKE = 750  # cycles for each thread that is woken; measured with 16 threads
+# Times the best tile's cycles on one thread, up to which a tile is a candidate on several threads. Chosen: it bounds
+# how many candidates are compared.
+_WASTE = 1.2
+_AS_GOOD = 1.01  # times the fewest cycles, up to which fewer tasks win. Chosen: less than the model knows
+# Times the cycles: the gain on several threads above which another tile, or orientation, is chosen. Chosen: below it
+# the model is not sure (2026-11-27).
+SURE = 1.1
+_ROUNDS = 2  # tasks for each thread. Chosen: with more of them operands are copied more often
+_WAKE = machine.WAKE
 
 
 @dataclass(frozen=True)

@@ -23,18 +23,27 @@ from ...ir.index_map import function_name, is_if_then_else, variables
 from ...ir.walk import collect, contains, loads
 from ..core.expressions import Walk, choices
 from ..core.nest import PARALLEL, UNROLL, VECTOR
+from .machine import (
+    CONDITION_OF_ELEMENT,
+    CONDITION_OF_VECTOR,
+    DIVISION,
+    FAR_LOAD,
+    FMA_LATENCY,
+    FMA_PER_CYCLE,
+    FUNCTION_OF_ELEMENT,
+    FUNCTION_OF_VECTOR,
+    ITERATION,
+    LOADS_PER_CYCLE,
+    SHUFFLE,
+)
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _DIVIDED = (tirx.FloorDiv, tirx.FloorMod)
 _CHEAP_CALLS = frozenset({"fabs", "reinterpret", "isnan", "floor", "ceil", "max", "min", "fma"})
 _ROOTS = frozenset({"sqrt", "rsqrt"})
-_PER_CYCLE, _LOADS_PER_CYCLE, _LATENCY = 2, 2, 4
-_QUOTIENT = 8  # cycles of a division or a root of data; their unit is not pipelined
-_FUNCTION = {True: 20, False: 30}  # cycles of exp, erf and the like, as a polynomial on a vector, or on an element
-_CONDITION = {True: 0.5, False: 1}  # cycles of a condition: a mask for a vector, or a predicted branch
-_NEAR, _SHUFFLE = 4, 1  # elements: the stride up to which shuffles make a vector; cycles of each of the shuffles
-_FAR_LOAD = 1.0  # cycles per streamed vector load, beside those of its instruction
-_ITERATION = 1.0  # cycles of loop overhead per iteration that is not unrolled
+_FUNCTION = {True: FUNCTION_OF_VECTOR, False: FUNCTION_OF_ELEMENT}  # for vectors, for elements
+_CONDITION = {True: CONDITION_OF_VECTOR, False: CONDITION_OF_ELEMENT}
+_NEAR = 4  # elements: the stride up to which LLVM makes a vector by shuffles; assumed (2026-11-24), not measured
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class NestCycles:
         self.extents[loop.loop_var] = most_of(loop.extent)
         places = _places(loop.body)
         if places is None:
-            return self._turns(loop) * (self.of(loop.body) + _ITERATION)
+            return self._turns(loop) * (self.of(loop.body) + ITERATION)
         return self._innermost(places, loop)
 
     def _turns(self, loop: tirx.For) -> int:
@@ -97,7 +106,7 @@ class NestCycles:
         if alone and all(self._runs_in_vectors(place, loop.loop_var) for place in places):
             return sum(self._cycles(_Place(p.store, (*p.loops, loop)), None, loop.loop_var)[0] for p in places)
         found = [self._cycles(place, loop.loop_var if loop is not None else None) for place in places]
-        return count * (max(sum(each for each, _ in found), max(wait for _, wait in found)) + _ITERATION)
+        return count * (max(sum(each for each, _ in found), max(wait for _, wait in found)) + ITERATION)
 
     def _runs_in_vectors(self, place: _Place, var) -> bool:
         """Whether LLVM vectorises a plain loop: each access has a constant stride, and there is no reduction."""
@@ -126,19 +135,19 @@ class NestCycles:
         spread = times * sum(self._spread(each, lanes) for each in accesses) if in_vectors else 0.0
         loaded = sum(self._reads(load, steps, running) for load in read if not (sums and load in own))
         written = 0 if sums else times
-        return max(times * work + spread, loaded / _LOADS_PER_CYCLE, float(written)), _LATENCY if sums else 0.0
+        return max(times * work + spread, loaded / LOADS_PER_CYCLE, float(written)), FMA_LATENCY if sums else 0.0
 
     def _spread(self, access: tuple, lanes: Sequence) -> float:
         """Return the cycles to gather or scatter a vector whose elements are not contiguous."""
         apart = max((abs(self.step(*access, v)) for v in lanes), default=0)
-        return 0.0 if apart <= 1 else _SHUFFLE * apart if apart <= _NEAR else float(self.lanes)
+        return 0.0 if apart <= 1 else SHUFFLE * apart if apart <= _NEAR else float(self.lanes)
 
     def _reads(self, load, steps: dict, running) -> float:
         """Return how often a load runs in an iteration: once for all unrolled loops that it does not depend on."""
         used = variables([*load.indices])
         if running is not None and running not in used and not any(v in used for v in steps):
             return 0.0
-        return math.prod(count for v, count in steps.items() if v in used) * (1 + _FAR_LOAD * (running in used))
+        return math.prod(count for v, count in steps.items() if v in used) * (1 + FAR_LOAD * (running in used))
 
     def step(self, buffer, indices, var) -> int | None:
         """Return the stride of an access along `var`, in elements; None if it varies."""
@@ -224,11 +233,11 @@ def _operation(expr, in_vectors: bool) -> tuple[list, float]:
     """Return the operands of an operation, and its own cycles."""
     if isinstance(expr, ir.Call):
         name = function_name(expr)
-        own = 1 / _PER_CYCLE if name in _CHEAP_CALLS else _QUOTIENT if name in _ROOTS else _FUNCTION[in_vectors]
+        own = 1 / FMA_PER_CYCLE if name in _CHEAP_CALLS else DIVISION if name in _ROOTS else _FUNCTION[in_vectors]
         return list(expr.args), own
     if isinstance(expr, tirx.Cast):
-        return [expr.value], 1 / _PER_CYCLE
+        return [expr.value], 1 / FMA_PER_CYCLE
     if isinstance(expr, _ARITHMETIC):
         fused = isinstance(expr, tirx.Add | tirx.Sub) and any(isinstance(each, tirx.Mul) for each in (expr.a, expr.b))
-        return [expr.a, expr.b], _QUOTIENT if isinstance(expr, tirx.Div) else 0 if fused else 1 / _PER_CYCLE
+        return [expr.a, expr.b], DIVISION if isinstance(expr, tirx.Div) else 0 if fused else 1 / FMA_PER_CYCLE
     return [], 0.0

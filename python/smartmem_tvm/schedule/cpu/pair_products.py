@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PairProducts: multiply 16-bit integers in pairs, on CPUs that have an instruction for that."""
+"""PairProducts: multiply small integers in pairs, and bytes in quads, on CPUs that have an instruction for that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from tvm import IRModule, ir, tirx
@@ -13,7 +14,8 @@ from tvm.ir.transform import PassContext, module_pass
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
 from ...ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
-from ...ir.pairs import BYTES, INTEGER, dot, has_16_bits, pack_pairs, pair, widened
+from ...ir.packings import PAIRS, QUADS, SIGNED, Packing, pack_quads
+from ...ir.pairs import BYTES, INTEGER, ends_of, pack_pairs, widened
 from ...ir.walk import loads
 from ..core.decisions import given_rule
 from ..core.expressions import uses
@@ -21,13 +23,12 @@ from ..core.nest import index_type
 from ..core.reduction import combiner_of
 from ..core.rule import is_open, target_of
 from .params import CpuParams
-
-_TWO = 2
+from .split_quads import split_quads
 
 
 @module_pass(opt_level=0, name="PairProducts")
 class PairProducts:
-    """Add up products of small integers in pairs: quantized matmuls and convolutions.
+    """Add up products of small integers two or four at a time: quantized matmuls and convolutions.
 
     Before, with operands that have 16 bits, as the difference of two bytes::
 
@@ -39,10 +40,11 @@ class PairProducts:
 
     `ir.pairs` defines a pair. The rule for matmuls emits `dot` of vectors as one instruction, which multiplies twice as
     many numbers as a multiplication of floats, and does not overflow. A constant in pairs takes half of its bytes, and
-    padded copies hold pairs, too.
+    padded copies hold pairs, too. Where one operand is an unsigned byte and the other a signed one, and the processor
+    has VNNI, four of each are a quad (`ir.packings`), and one instruction multiplies four times as many numbers.
 
-    Refuses (leaves as they are) operands that may have more bits, sums of an odd number of products, and sums whose
-    operands are padded copies that are not read along a whole dimension.
+    Refuses (leaves as they are) operands that may have more bits, sums whose number of products is no multiple of two,
+    and sums whose operands are padded copies that are not read along a whole dimension.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -51,28 +53,36 @@ class PairProducts:
         for gvar, func in mod.functions_items():
             if not (isinstance(func, tirx.PrimFunc) and is_open(func) and given_rule(func) is None):
                 continue
-            if not CpuParams.of(target_of(func, gvar.name_hint)).pairs:
+            params = CpuParams.of(target_of(func, gvar.name_hint))
+            if not params.pairs:
                 continue
+            packings = (QUADS, QUADS.turn(), PAIRS) if params.quads else (PAIRS,)
             try:
                 kernel = parse(func)
             except Opaque:
+                split = None if params.quads else split_quads(func, constants.get(gvar, ()))
+                found |= {} if split is None else {gvar: split}
                 continue
             values = {n: lambda n=n, gvar=gvar: constants_of(calls[gvar], n) for n in constants.get(gvar, ())}
             types = {str(it.var.ty.dtype) for stage in kernel.stages for it in stage.iters}
             with index_type(next(iter(types), "int64")):
-                changed = paired(kernel, values) if len(types) == 1 else None
+                changed = packed(kernel, values, packings) if len(types) == 1 else None
             if changed is not None:
                 found[gvar] = changed
         return exchange(mod, found)
 
 
-def paired(kernel: Kernel, constants: dict[int, Callable[[], list[np.ndarray]]]) -> Exchange | None:
-    """Return the kernel with its first sum over pairs, None if that is no sum of products of 16-bit integers.
+def packed(
+    kernel: Kernel, constants: dict[int, Callable[[], list[np.ndarray]]], packings: Sequence[Packing]
+) -> Exchange | None:
+    """Return the kernel with its first sum over packed integers, None if that is no sum of products of small ones.
 
     Parameters
     ----------
     constants : dict
         Position of a constant among the kernel's inputs -> function that returns its values in all calls.
+    packings : sequence of Packing
+        The first one that both operands fit into is taken.
     """
     at = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
     parts = None if at is None else combiner_of(kernel.stages[at])
@@ -81,29 +91,33 @@ def paired(kernel: Kernel, constants: dict[int, Callable[[], list[np.ndarray]]])
     stage, term = kernel.stages[at], parts[1]
     if str(term.ty.dtype) != INTEGER:
         return None
-    for var in reversed(stage.reduction):
-        if stage.extents[var] % _TWO:
+    operands = _Operands(kernel, at, constants)
+    for packing in packings:
+        if not packing.take(term.a, term.b, operands.known):
             continue
-        sides = [_side(kernel, at, operand, var, constants) for operand in (term.a, term.b)]
-        if all(side is not None for side in sides):
-            return _changed(kernel, at, var, sides)
+        for var in reversed(stage.reduction):
+            if stage.extents[var] % packing.numbers:
+                continue
+            sides = [operands.side(operand, var, packing) for operand in (term.a, term.b)]
+            if all(side is not None for side in sides):
+                return _changed(kernel, at, var, sides, packing)
     return None
 
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """An operand in pairs.
+    """A packed operand.
 
     Attributes
     ----------
     value : expression
-        The pair, in the iterators of the sum, one of which has half its extent.
+        The packed numbers, in the iterators of the sum, one of which has an extent of fewer steps.
     old, new : buffer or None
-        A buffer that is stored in pairs, and the buffer of the pairs.
+        A buffer that is stored packed, before and after.
     position : int or None
         Position among the inputs, if the buffer is a constant.
     axis : int
-        The dimension of the buffer that has half its size.
+        The dimension of the buffer along which neighbours are packed.
     """
 
     value: object
@@ -113,38 +127,52 @@ class _Side:
     axis: int = 0
 
 
-def _side(kernel: Kernel, at: int, operand, var, constants: dict) -> _Side | None:
-    """Return an operand in pairs along an iterator; a constant or a padded copy is stored in pairs if possible."""
-    if not uses(operand, [var]):
-        return None
-    made = {stage.body.buffer: stage for stage in kernel.stages[:at] if stage.is_pointwise}
-    positions = {kernel.inputs[n]: n for n in constants}
+class _Operands:
+    """The operands of a kernel's sum: what is known of their numbers, and their packed forms.
 
-    def known(load) -> tuple[int, int] | None:
-        if load.source in made:
-            return (-(1 << 15), (1 << 15) - 1) if has_16_bits(made[load.source].body.value, known) else None
-        if load.source in positions:
-            arrays = constants[positions[load.source]]()
-            return (
-                min(int(each.min(initial=0)) for each in arrays),
-                max(int(each.max(initial=0)) for each in arrays),
-            )
-        return None
+    Parameters
+    ----------
+    at : int
+        The stage of the sum.
+    constants : dict
+        As for `packed`.
+    """
 
-    if not has_16_bits(operand, known):
-        return None
-    load = _load_of(operand)
-    if load is not None and (load.source in made or load.source in positions):
-        position, ends = positions.get(load.source), known(load)
-        in_bytes = position is not None and ends[0] >= -128 and ends[1] <= 127
-        dtype = BYTES if in_bytes else INTEGER
-        stored = _stored(kernel, load, var, kernel.stages[at].extents[var], dtype)
-        if stored is not None:
-            return replace(stored, position=position)
-    if any(each.source in made for each in loads(operand)):
-        return None  # pairs would have to be made from the copy number by number
-    two, one = (tirx.const(number, var.ty.dtype) for number in (_TWO, 1))
-    return _Side(pair(*(substitute(operand, {var: place}) for place in (var * two, var * two + one))))
+    def __init__(self, kernel: Kernel, at: int, constants: dict):
+        self.kernel, self.at, self.constants = kernel, at, constants
+        self.made = {stage.body.buffer: stage for stage in kernel.stages[:at] if stage.is_pointwise}
+        self.positions = {kernel.inputs[n]: n for n in constants}
+
+    def known(self, load) -> tuple[int, int] | None:
+        """Return the least and the largest value of a padded copy or a constant."""
+        if load.source in self.made:
+            return ends_of(self.made[load.source].body.value, self.known)
+        if load.source not in self.positions:
+            return None
+        arrays = self.constants[self.positions[load.source]]()
+        return min(int(each.min(initial=0)) for each in arrays), max(int(each.max(initial=0)) for each in arrays)
+
+    def side(self, operand, var, packing: Packing) -> _Side | None:
+        """Return an operand packed along an iterator; a constant or a padded copy is stored so if possible."""
+        if not uses(operand, [var]):
+            return None
+        load = _load_of(operand)
+        if load is not None and (load.source in self.made or load.source in self.positions):
+            position, (least, most) = self.positions.get(load.source), self.known(load)
+            in_bytes = position is not None and packing is PAIRS and SIGNED[0] <= least and most <= SIGNED[1]
+            dtype, extent = BYTES if in_bytes else INTEGER, self.kernel.stages[self.at].extents[var]
+            stored = _stored(self.kernel, load, var, extent, dtype, packing.numbers)
+            if stored is not None:
+                return replace(stored, position=position)
+        if any(each.source in self.made for each in loads(operand)):
+            return None  # what is packed would have to be made from the copy number by number
+        return _Side(packing.pack([substitute(operand, {var: place}) for place in _places(var, packing)]))
+
+
+def _places(var, packing: Packing) -> list:
+    """Return the places of the numbers that are packed at place `var`."""
+    count, *numbers = (tirx.const(n, var.ty.dtype) for n in (packing.numbers, *range(packing.numbers)))
+    return [var * count + number for number in numbers]
 
 
 def _load_of(operand):
@@ -153,41 +181,43 @@ def _load_of(operand):
     return inner if isinstance(inner, ir.TensorLoad) else None
 
 
-def _stored(kernel: Kernel, load, var, extent: int, dtype: str) -> _Side | None:
-    """Return a buffer in pairs, if only this load reads it and its dimension along the iterator is read whole."""
+def _stored(kernel: Kernel, load, var, extent: int, dtype: str, numbers: int) -> _Side | None:
+    """Return a packed buffer, if only this load reads it and its dimension along the iterator is read whole."""
     readers = [each for stage in kernel.stages for each in stage.loads if each.source.same_as(load.source)]
     along = [n for n, place in enumerate(load.indices) if uses(place, [var])]
     shape = shape_of(load.source)
     if len(readers) != 1 or len(along) != 1 or not load.indices[along[0]].same_as(var) or shape[along[0]] != extent:
         return None
-    sizes = [size // _TWO if n == along[0] else size for n, size in enumerate(shape)]
+    sizes = [size // numbers if n == along[0] else size for n, size in enumerate(shape)]
     new = tirx.decl_buffer([tirx.const(size, var.ty.dtype) for size in sizes], dtype, load.source.name, layout=None)
     return _Side(widened(new[tuple(load.indices)]), load.source, new, axis=along[0])
 
 
-def _changed(kernel: Kernel, at: int, var, sides: list[_Side]) -> Exchange:
+def _changed(kernel: Kernel, at: int, var, sides: list[_Side], packing: Packing) -> Exchange:
     stage = kernel.stages[at]
-    store, half = stage.body, {var: stage.extents[var] // _TWO}
-    total = store.buffer[tuple(store.indices)] + dot(*(side.value for side in sides))
+    store, fewer = stage.body, {var: stage.extents[var] // packing.numbers}
+    total = store.buffer[tuple(store.indices)] + packing.dot(*(side.value for side in sides))
     stages = list(kernel.stages)
-    stages[at] = replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices)).with_extents(half)
+    stages[at] = replace(stage, body=tirx.BufferStore(store.buffer, total, store.indices)).with_extents(fewer)
     inputs, forms = list(kernel.inputs), {}
     for side in sides:
         if side.position is not None:
             inputs[side.position] = side.new
-            forms[side.position] = lambda array, side=side: pack_pairs(array, side.axis, str(side.new.dtype))
+            forms[side.position] = partial(_packed_array, packing, side.axis, str(side.new.dtype))
         elif side.new is not None:
             n = next(n for n, each in enumerate(stages) if each.body.buffer.same_as(side.old))
-            stages[n] = _copy_of_pairs(stages[n], side)
+            stages[n] = _packed_copy(stages[n], side, packing)
     return Exchange(Kernel(tuple(inputs), kernel.outputs, tuple(stages)), forms)
 
 
-def _copy_of_pairs(stage: Stage, side: _Side) -> Stage:
-    """Return the stage that writes a padded copy, with pairs as its values."""
-    it = stage.iters[side.axis]
-    two, one = (tirx.const(number, it.var.ty.dtype) for number in (_TWO, 1))
-    value = stage.body.value
+def _packed_array(packing: Packing, axis: int, dtype: str, array: np.ndarray) -> np.ndarray:
+    return pack_pairs(array, axis, dtype) if packing is PAIRS else pack_quads(array, axis)
+
+
+def _packed_copy(stage: Stage, side: _Side, packing: Packing) -> Stage:
+    """Return the stage that writes a padded copy, with packed numbers as its values."""
+    it, value = stage.iters[side.axis], stage.body.value
     value = value if str(value.ty.dtype) == INTEGER else value.astype(INTEGER)
-    both = pair(*(substitute(value, {it.var: place}) for place in (it.var * two, it.var * two + one)))
-    body = tirx.BufferStore(side.new, both, stage.body.indices)
-    return replace(stage, body=body).with_extents({it.var: stage.extents[it.var] // _TWO})
+    whole = packing.pack([substitute(value, {it.var: place}) for place in _places(it.var, packing)])
+    body = tirx.BufferStore(side.new, whole, stage.body.indices)
+    return replace(stage, body=body).with_extents({it.var: stage.extents[it.var] // packing.numbers})

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import tvm
 from tvm.target.codegen import target_has_features
 
-from ...cpu_features import has_tiles
+from ...cpu_features import has_quads, has_tiles
 from ...ir.recent import Recent
+from .machine import MEMORY_RATE, MEMORY_RATE_ZEN, SECOND_LEVEL_BYTES
 
 # LLVM feature -> (float32 lanes, vector registers); the first one that the target has counts.
 # `llvm_get_vector_width` returns 512 for every x86, and so cannot be used.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
-_BASELINE = (4, 16)
+_BASELINE = (4, 16)  # lanes and registers: by definition of x86-64, every processor of which has SSE2
 _PAIRS = {16: "avx512bw", 8: "avx2", 4: "sse2"}  # lanes -> feature with products of as many pairs of integers
-# Processor -> bytes per cycle from memory, where it was measured and differs from the default (AMD EPYC).
-_MEMORY = (("znver", 8.0),)
+# Processor -> bytes per cycle from memory, where they differ from the default.
+_MEMORY = (("znver", MEMORY_RATE_ZEN),)
 _known = Recent(8)  # LLVM takes long to list the features of a processor, and each rule needs them for each kernel
 
 
@@ -63,6 +64,8 @@ class CpuParams:
         The processor multiplies tiles of bfloat16 numbers (AMX).
     pairs : bool
         The processor multiplies vectors of pairs of integers (`ir.pairs`).
+    quads : bool
+        It multiplies vectors of quads of bytes (`ir.packings`), and adds them to sums.
     """
 
     lanes: int = 8
@@ -73,17 +76,18 @@ class CpuParams:
     tile_rows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
     tile_vectors: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8)
     pack_reuse: int = 4
-    panel_bytes: int = 256 * 1024
-    far_bytes: int = 1536 * 1024
-    memory_bytes: float = 2.0
-    block_bytes: int = 64 * 1024
-    on_chip_bytes: int = 512 * 1024
+    panel_bytes: int = SECOND_LEVEL_BYTES // 4
+    far_bytes: int = SECOND_LEVEL_BYTES * 3 // 2
+    memory_bytes: float = MEMORY_RATE
+    block_bytes: int = SECOND_LEVEL_BYTES // 16
+    on_chip_bytes: int = SECOND_LEVEL_BYTES // 2
     window_vectors: int = 8
     tile_values: int = 255
     row_vectors: int = 4
     transpose_tile: int = 16
     tiles: bool = False
     pairs: bool = False
+    quads: bool = False
 
     @property
     def facts(self) -> dict[str, int]:
@@ -109,8 +113,16 @@ class CpuParams:
         cores = int(target.attrs.get("num-cores") or cls.cores)
         tiles = has_tiles(target)
         memory *= max(1.0, cores / cls.cores)  # more cores, more memory channels: 16 read four times as much as 1 or 2
-        pairs = target_has_features(_PAIRS[lanes], target)
-        return cls(lanes=lanes, registers=registers, cores=cores, memory_bytes=memory, tiles=tiles, pairs=pairs)
+        pairs = lanes in _PAIRS and bool(target_has_features(_PAIRS[lanes], target))
+        return cls(
+            lanes=lanes,
+            registers=registers,
+            cores=cores,
+            memory_bytes=memory,
+            tiles=tiles,
+            pairs=pairs,
+            quads=has_quads(target),
+        )
 
 
 def _processor(target: tvm.target.Target) -> str:

@@ -19,13 +19,15 @@ from ...ir.walk import loads
 from ..core.expressions import uses
 from ..core.nest import Scope, block, index
 from ..core.reduction import Reduction
+from . import machine
 
-UNROLLED = 4  # steps along the depth that are unrolled by default
-_LINE_BYTES = 64
-# Operands of `llvm.prefetch`.
-_READ, _WRITE = 0, 1
-_SECOND_LEVEL, _FIRST_LEVEL = 2, 3
-_DATA = 1
+# Steps along the depth that are unrolled by default. Chosen: a tile prefetches about one line before each piece of so
+# many; the times in docs/cpu.md (2026-11-26) are of this number, and no other one was kept.
+UNROLLED = 4
+_LINE_BYTES = machine.LINE_BYTES
+_READ, _WRITE = 0, 1  # operands of the instruction `llvm.prefetch`, by definition of LLVM
+_SECOND_LEVEL, _FIRST_LEVEL = 2, 3  # operands of the instruction, by definition: localities
+_DATA = 1  # operand of the instruction, by definition: not the instruction cache
 
 Ask = Callable[[object], tirx.Stmt]
 """Number of a piece of a tile's depth -> the prefetches in front of it."""

@@ -14,7 +14,9 @@ from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import combiner_of, last_part
 from .params import CpuParams
 
-_SMALL_FINISH = 12  # nodes of an epilogue, up to which it is computed on the registers of a product
+# Nodes of an epilogue, up to which it is computed on the registers of a product. Chosen: bias, scale and clamp are
+# fewer; a longer one would be written out for each vector of the tile.
+_SMALL_FINISH = 12
 
 
 class RowStages:

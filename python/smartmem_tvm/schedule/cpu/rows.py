@@ -38,7 +38,9 @@ from .row_gather import gather_rows
 from .rule import CpuRule
 from .tile import column_tiles
 
-_LEAST_SUMS = 8  # elements of a row, from which on it is added up as vectors, and then their lanes
+# Elements of a row, from which on it is added up as vectors, and then their lanes. Chosen: from 32 on was
+# slower with AVX-512, as measured in docs/cpu.md (Choices and short lines, 2026-11-27).
+_LEAST_SUMS = 8
 
 
 @dataclass(frozen=True)

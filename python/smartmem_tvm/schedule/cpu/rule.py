@@ -12,8 +12,8 @@ from ...ir.kernel import Kernel
 from ...target import is_cpu
 from ..core.fold_policies import costly_once_and_plain_sums, folded
 from ..core.rule import Answer, NestRule
-from .own_sums import own_sums_inverted
 from .params import CpuParams
+from .softmax_division import division_by_inverse
 
 
 class CpuRule(NestRule):
@@ -32,8 +32,8 @@ class CpuRule(NestRule):
     def ask_kernel(
         self, kernel: Kernel, params: Callable, question: Callable[[Kernel, object], Answer], prepared: bool = False
     ) -> Answer | None:
-        """Return ``question(prepared kernel, parameters)``, with softmax's quotients as products (`own_sums`)."""
-        return super().ask_kernel(own_sums_inverted(kernel), params, question, prepared)
+        """Return ``question(prepared kernel, parameters)``, the division of a softmax as a product."""
+        return super().ask_kernel(division_by_inverse(kernel), params, question, prepared)
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """Return the kernel with element-wise stages folded into their readers."""

@@ -30,19 +30,25 @@ from ..core.decisions import decide, declined, priced
 from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ..core.plans import Price
-from .accumulators import Accumulators
+from . import machine
+from .gemm.axis import Axis
+from .gemm.depth import NestedDepth
+from .gemm.epilogue import Stored
+from .gemm.fma_kernel import FmaKernel
+from .gemm.gemm import Gemm
+from .gemm.operands import Reader
 from .params import CpuParams
 from .rule import CpuRule
 from .sliding_convolution import Convolution, convolution_of
 from .tile import best_tile, column_tiles, row_tiles, total_cycles
 from .window_band import Band
 
-_FLOAT_BYTES = 4
-_SUM = 4.0  # cycles to store a vector of sums, load it, and store its result
-_COPY = 3.0  # cycles to fill a vector with padding, and to load and store one
-_DEAL = 1.0  # cycles per element that is sorted into planes
-_FAR = 0.1  # more time, as a fraction, where a copy does not stay in the second-level cache
-_UNROLLED = 9  # elements of a window, up to which its loops are unrolled
+_FLOAT_BYTES = machine.FLOAT_BYTES
+_SUM = machine.SLIDE_SUM
+_COPY = machine.SLIDE_COPY
+_DEAL = machine.SLIDE_DEAL
+_FAR = machine.SLIDE_FAR
+_UNROLLED = 9  # elements of a window, up to which its loops are unrolled. Chosen: all those of 3 x 3
 
 
 @dataclass(frozen=True)
@@ -234,42 +240,28 @@ class _Emitter:
     # -- tiles ---------------------------------------------------------------------------------------------------
 
     def _tiles(self, place: Mapping, read, sums) -> tirx.Stmt:
+        """Return the products of all rows with all positions of some lines."""
         width, total = self.choice.width, self._places(self.choice.lines)
-        whole, tails, start = total // width, [], total // width * width
-
-        def strip(at, wide: int) -> tirx.Stmt:
-            def tiles(first: int, height: int):
-                return lambda t: self._tile(place, read, sums, index(first) + t * index(height), at, height, wide)
-
-            found = row_tiles(self.rows, self.choice.height)
-            return block(*(self.scope.loop(n, tiles(first, height), "tile") for first, n, height in found))
-
-        main = self.scope.loop(whole, lambda s: strip(s * index(width), width), "strip") if whole else None
+        start, strips = total // width * width, [(0, total // width, width)] if total >= width else []
         for wide in column_tiles(total - start, self.params):
-            tails.append(strip(index(start), wide))
+            strips.append((start, 1, wide))
             start += wide
-        return block(main, *tails)
+        micro = FmaKernel(
+            *(self.scope, self.params.lanes, sums.ty.dtype),
+            Reader(lambda rows, step: lambda i: self._weight({**place, **step.point}, rows.first + i)),
+            Reader(lambda strip, step: lambda j: read(place, step.point, strip.first + j)),
+            NestedDepth(self.scope, (*self.channels, *self.image.window), self.extents, self._kind),
+            Stored(lambda value, row, at: store(sums, value, row, at), self.reduction.init),
+        )
+        rows = Axis.whole(*row_tiles(self.rows, self.choice.height))
+        return Gemm(self.scope, micro, rows, Axis.whole(*strips)).nest()
 
-    def _tile(self, place: Mapping, read, sums, row, at, height: int, width: int) -> tirx.Stmt:
-        acc = Accumulators(self.scope, height, width, self.params.lanes, sums.ty.dtype)
-        left, rows = self.contraction.left, self.contraction.rows
+    def _weight(self, point: Mapping, row):
+        return substitute(self.contraction.left, {**point, **split_index(row, self.contraction.rows, self.extents)})
 
-        def add(depth: Mapping) -> tirx.Stmt:
-            def one(i, j, value):
-                point = {**place, **depth, **split_index(row + i, rows, self.extents)}
-                return value + substitute(left, point) * read(place, depth, at + j)
-
-            return acc.set(one)
-
-        start = acc.set(lambda i, j, _: self.reduction.init)
-        spill = acc.each(lambda i, j, value: store(sums, value, row + i, at + j))
-        return acc.allocate(start, self._over_depth(add), spill)
-
-    def _over_depth(self, body) -> tirx.Stmt:
-        def kind(var):
-            return UNROLL if self.choice.written_out and var in self.image.window else SERIAL
-
-        return self.scope.nest((*self.channels, *self.image.window), self.extents, body, "k", kind)
+    def _kind(self, var):
+        """Return the kind of the loop over an iterator of the depth."""
+        return UNROLL if self.choice.written_out and var in self.image.window else SERIAL
 
     def _finish(self, place: Mapping, first, sums) -> tirx.Stmt:
         line, column = self.image.columns

@@ -12,12 +12,15 @@ from ...ir.walk import loads
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk
 from ..core.reduction import reduction_of
-from .lone_window import LoneWindow, maker_of, picture_of
+from .channelwise_window import ChannelwiseWindow, maker_of, picture_of
 from .sliding_image import Image, image_of
 
-_MOST_ROWS = 32  # rows of a group; with more of them a packed panel is read often enough to be worth packing
-_MOST_ROWS_STRIDED = 128  # the same, in rows, where packing gathers element by element; planes are made once
-_MOST_IN_VAIN = 0.04  # sums in vain, as a fraction of the columns, up to which the second bound holds
+# Rows of a group. Chosen: with more of them a packed panel is read often enough to be worth packing (2026-11-21).
+_MOST_ROWS = 32
+# The same, in rows, where packing gathers element by element; planes are made once. Chosen: no times were
+# kept (2026-11-24).
+_MOST_ROWS_STRIDED = 128
+_MOST_IN_VAIN = 0.04  # sums in vain, as a fraction of the columns, up to which the second bound holds. Chosen: with it
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +31,13 @@ class Convolution:
     ----------
     contraction : Contraction
     image : Image
-    picture : LoneWindow or None
+    picture : ChannelwiseWindow or None
         The picture to copy, with its padding and its lines and columns sorted into planes; None if it is read in place.
     """
 
     contraction: Contraction
     image: Image
-    picture: LoneWindow | None
+    picture: ChannelwiseWindow | None
 
 
 def convolution_of(kernel: Kernel) -> Convolution | None:

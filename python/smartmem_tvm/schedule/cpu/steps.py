@@ -19,11 +19,9 @@ from ..core.nest import UNROLL, VECTOR, Scope, allocate, fresh, index, index_typ
 from ..core.nest import block as block_of
 from ..core.rule import Rule, Written
 from ..core.steps import has_steps, nest_by_nest, points_of
-from .pair_vectors import sums_of_dots
+from .machine import WORTH_WAKING
+from .packed_vectors import sums_of_dots
 from .params import CpuParams
-
-# Vector stores of a step, from which on threads share them. On 16 cores, 3,000 to 5,000 take as long as waking threads.
-_WORTH_WAKING = 5_000
 
 
 class Steps(Rule):
@@ -72,7 +70,7 @@ def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:
             axes = [(u, side, UNROLL), (lane, extents[lane], VECTOR)]
             return scope.simplify(_together(inside, values, axes, params))
 
-        return scope.tasks(points // side, params.cores if work >= _WORTH_WAKING else 1, at)
+        return scope.tasks(points // side, params.cores if work >= WORTH_WAKING else 1, at)
 
 
 def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams) -> int:
@@ -82,7 +80,7 @@ def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams)
     of the next one's.
     """
     *outer, lane = extents
-    vectors = -(-extents[lane] // params.lanes) * sum(prod(map(int, each.shape)) for each in inside.block.alloc_buffers)
+    vectors = -(-extents[lane] // params.lanes) * sum(prod(map(int, each.shape)) for each in _sums(inside.block))
     if not outer or not vectors or _asked(inside, outer):
         return 1
     most = max(1, params.registers * 3 // 4 // vectors)
@@ -90,6 +88,12 @@ def _side_by_side(inside: s_tir.SBlockRealize, extents: dict, params: CpuParams)
     if first < extents[outer[-1]] or len(outer) == 1:
         return first
     return first * largest_divisor(extents[outer[-2]], most // first)
+
+
+def _sums(block: s_tir.SBlock) -> list:
+    """Return the local buffers that loops write: their sums. What is only written between loops may leave registers."""
+    stores = [each for loop in collect(block.body, tirx.For) for each in collect(loop, tirx.BufferStore)]
+    return [own for own in block.alloc_buffers if any(own.same_as(each.buffer) for each in stores)]
 
 
 def _asked(inside: s_tir.SBlockRealize, variables: Sequence) -> bool:
@@ -123,7 +127,7 @@ def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple], 
         if buffer is not None:
             each = tirx.BufferStore(buffer, each.value, [*each.indices[:], *variables])
         *outer, (lane, count, _) = axes
-        dots = sums_of_dots(each, lane, count, params.lanes) if params.pairs else None
+        dots = sums_of_dots(each, lane, count, params) if params.pairs else None
         each = each if dots is None else block_of(*dots)
         for var, extent, kind in reversed(axes if dots is None else outer):
             new = fresh(var.name)

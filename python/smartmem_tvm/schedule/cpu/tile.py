@@ -6,17 +6,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from . import machine
 from .params import CpuParams
 
-_FMA_PER_CYCLE, _FMA_LATENCY, _LOADS_PER_CYCLE = 2, 4, 2
-_ISSUE = 0.25  # cycles by which a load, or an operation of the loop, delays the multiplications beside it
-_ISSUE_FEW = 0.08  # the same, in cycles, with few registers: with AVX-512 a multiplication may load a factor itself
-_FEW_REGISTERS = 16
-_PER_STEP = 2  # operations of the loop itself, per step
-_STREAM = 0.22  # more cycles per vector of a panel that comes from the second-level cache
-_FAR_STREAM = 4.0  # the same, in cycles, from behind that cache, where the panel of a very deep product is
-_ADD_LANES = 6  # cycles to add up the lanes of a sum
-_FLOAT_BYTES = 4
+_FMA_PER_CYCLE = machine.FMA_PER_CYCLE
+_FMA_LATENCY = machine.FMA_LATENCY
+_LOADS_PER_CYCLE = machine.LOADS_PER_CYCLE
+_ISSUE = machine.ISSUE
+_ISSUE_FEW = machine.ISSUE_FEW_REGISTERS
+_FEW_REGISTERS = 16  # vector registers, by definition of SSE and AVX; AVX-512 and NEON have 32
+_PER_STEP = 2  # operations of the loop itself per step, its addition and its branch: fitted with `machine.ISSUE`
+_STREAM = machine.STREAM
+_FAR_STREAM = machine.FAR_STREAM
+_ADD_LANES = machine.ADD_LANES
+_FLOAT_BYTES = machine.FLOAT_BYTES
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tvm import ir, tirx
 from ...ir.kernel import substitute
 from ..core.expressions import chooses_along, has_select, intervals
 from ..core.nest import SERIAL, VECTOR, Scope, block, fresh, index, power_of_two, scratch, store
-from .lone_window import LoneWindow
+from .channelwise_window import ChannelwiseWindow
 from .params import CpuParams
 
 
@@ -28,7 +28,7 @@ class Band:
 
     Attributes
     ----------
-    window : LoneWindow
+    window : ChannelwiseWindow
     lines : int
         Lines of the result.
     block : int
@@ -46,7 +46,7 @@ class Band:
         Position of the picture that `copy` fills, see `picture`.
     """
 
-    window: LoneWindow
+    window: ChannelwiseWindow
     lines: int
     block: int
     slack: int = 0

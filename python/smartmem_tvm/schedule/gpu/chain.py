@@ -12,7 +12,7 @@ from math import prod
 from tvm import ir, tirx
 from tvm.target import Target
 
-from ...analysis.chain import OWN_POINTS, SLACK, Device, most_shares, plan_of, sketch
+from ...analysis.chain import OWN_POINTS, SLACK, most_shares, plan_of, sketch
 from ...ir.chain import Chain, places, points, read_chain, reads, terms
 from ...ir.kernel import Stage, is_own, shape_of, substitute
 from ...ir.sizes import data_bytes, number_bytes
@@ -21,10 +21,11 @@ from ...target import Limits, is_gpu
 from ..core.decisions import declined
 from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
+from ..core.reduction import combiner_of_parts
 from ..core.rule import Rule, Written, finished
-from .chain_units import Unit, buffers_of, combined, same, units_of
+from .chain_units import Unit, buffers_of, same, units_of
+from .gemm.ptx import barrier
 from .launch import launch, registers, when
-from .matrix.instructions import barrier
 from .occupancy import require_limits
 
 
@@ -57,7 +58,7 @@ class _Emitter:
     def __init__(self, chain: Chain, limits: Limits):
         self.chain, self.limits, self.scope = chain, limits, Scope()
         own = set(chain.own)
-        self.plan = plan_of([sketch(stage) for stage in chain.stages], chain.own, Device.of(limits))
+        self.plan = plan_of([sketch(stage) for stage in chain.stages], chain.own, limits)
         self.axes = self.plan.axes
         self.items = units_of(chain)
         self.units = [unit for item in self.items for unit in (item[1] if isinstance(item, tuple) else [item])]
@@ -79,13 +80,13 @@ class _Emitter:
 
     def kernel(self) -> tirx.Stmt:
         """Return the whole loop nest."""
-        return launch(self.scope, -(-self.plan.parts // self.plan.together), self.plan.threads, self._group)
+        return launch(self.scope, -(-self.plan.parts // self.plan.together), self.plan.threads, self._thread)
 
-    def _group(self, group, thread) -> tirx.Stmt:
-        self.group, self.thread = group, thread
+    def _thread(self, number, thread) -> tirx.Stmt:
+        self.number, self.thread = number, thread
         body = block(*(self._item(item) for item in self.items))
         if self.plan.private:
-            part = self._simple(group * index(self.plan.together) + thread)
+            part = self._simple(number * index(self.plan.together) + thread)
             body = when(part < index(self.plan.parts) if self.plan.parts % self.plan.together else None, body)
         return allocate(self.buffers, body)
 
@@ -104,7 +105,7 @@ class _Emitter:
         rest = self._rest(unit.last)
         extents = {var: unit.last.extents[var] for var in rest}
         if self.plan.private:
-            part = self._simple(self.group * index(self.plan.together) + self.thread)
+            part = self._simple(self.number * index(self.plan.together) + self.thread)
             kind = UNROLL if prod(extents.values()) * terms(unit.stage) <= OWN_POINTS else SERIAL
             here = self._part(unit, part)
 
@@ -158,7 +159,7 @@ class _Emitter:
             u, r = tirx.floormod(e, index(together)), tirx.floordiv(e, index(together))
         else:
             u, r = tirx.floordiv(e, index(total)), tirx.floormod(e, index(total))
-        part = self._simple(self.group * index(together) + u)
+        part = self._simple(self.number * index(together) + u)
         place = {**self._part(unit, part), **split_index(r, rest, unit.last.extents)}
         valid = part < index(self.plan.parts) if self.plan.parts % together else None
         return when(valid, make(unit, {var: self._simple(value) for var, value in place.items()}, self._simple(u)))
@@ -231,7 +232,7 @@ class _Emitter:
         """Return the number of threads that share a sum: a power of two, above 1 only if threads would idle."""
         stage = unit.stage
         most = most_shares(terms(stage))
-        if most == 1 or combined(stage) is None:
+        if most == 1 or combiner_of_parts(stage) is None:
             return 1
         size, room = number_bytes(str(stage.body.buffer.dtype)), self.room
         shares, count = 1, total * self.plan.together
@@ -246,7 +247,7 @@ class _Emitter:
 
     def _shared_sum(self, unit: Unit, total: int, shares: int) -> list[tirx.Stmt]:
         """Compute partial results of each sum in several threads, and then add them up in one thread per sum."""
-        stage, combine = unit.stage, combined(unit.stage)
+        stage, combine = unit.stage, combiner_of_parts(unit.stage)
         count, dtype = total * self.plan.together, str(unit.stage.body.buffer.dtype)
         parts = self._parts(dtype)
         length, across = terms(stage), self._terms_lie_together(stage)

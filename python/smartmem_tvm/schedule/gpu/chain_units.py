@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 
 from ...ir.chain import Chain, Steps, places, reads
 from ...ir.kernel import Stage, shape_of
@@ -29,18 +29,6 @@ def buffers_of(unit: Unit) -> list:
     """Return the buffers that a unit writes and reads."""
     stages = [stage for stage in (unit.stage, unit.finish) if stage is not None]
     return [*(stage.body.buffer for stage in stages), *(load.source for stage in stages for load in reads(stage))]
-
-
-def combined(stage: Stage):
-    """Return the function that combines two partial results of a reduction, None if a start value would count twice."""
-    value, start = stage.body.value, stage.init.value if stage.init is not None else None
-    own = [each for each in (getattr(value, "a", None),) if isinstance(each, ir.TensorLoad)]
-    if not own or not own[0].source.same_as(stage.body.buffer):
-        return None
-    if isinstance(value, tirx.Add):
-        zero = isinstance(start, tirx.FloatImm | tirx.IntImm) and float(start.value) == 0
-        return (lambda a, b: a + b) if zero else None
-    return {tirx.Max: tirx.max, tirx.Min: tirx.min}.get(type(value))
 
 
 def units_of(chain: Chain) -> list:

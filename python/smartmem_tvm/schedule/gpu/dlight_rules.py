@@ -24,9 +24,10 @@ from ..core.rule import Rule
 from .occupancy import require_limits
 from .operand_views import NAMES, with_views
 
-# Elements of a result from which on one thread per element keeps a large GPU busy.
+# Elements of a result from which on one thread per element keeps a large GPU busy: assumed (2026-11-21), not measured.
 _MANY = 16384
-# Terms of a sum up to which a thread block that shares it would lose more time in barriers than it gains.
+# Terms of a sum up to which a thread block that shares it would lose more time in barriers than it gains: assumed
+# (2026-11-21), not measured.
 _SHORT = 64
 # TVM's rules choose thread blocks by the kind of the target, so the schedule is lowered this far to check its limits: a
 # buffer shrinks to its used part only when it is lowered.

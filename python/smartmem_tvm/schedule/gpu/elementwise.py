@@ -17,10 +17,10 @@ from ..core.decisions import decide, declined
 from ..core.expressions import Walk, accesses_of, has_select, memory_order, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, block, fresh, index
 from .launch import GpuParams, GpuRule, launch
-from .occupancy import WARP
+from .machine import WARP
 from .vectors import computed_types
 
-_MOST_EACH = 4  # iterations of a thread
+_MOST_EACH = 4  # elements of a thread. Chosen: no times of more were kept (2026-11-21)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class GpuElementwise(GpuRule):
         vector = TEXEL if writes_texels(kernel) else _vector(stage, order, total, params)
         units = -(-total // vector)
         most = params.limits.work_group
-        threads = min(params.elementwise_group, most, -(-units // WARP) * WARP)
+        threads = min(params.elementwise_threads, most, -(-units // WARP) * WARP)
         each = max(1, min(_MOST_EACH // vector, units // params.busy_threads))
         facts = {"total": total, "vector": vector, "threads": most, "texels": writes_texels(kernel)}
         return stage, order, decide("gpu_elementwise", ElementwiseTile(vector, threads, each), **facts)
@@ -66,32 +66,32 @@ def _vector(stage: Stage, order: list, total: int, params: GpuParams) -> int:
     """Return the vector length: 16 bytes if every processor still gets a thread block, else the target's vector."""
     limits, buffers = params.limits, [buffer for buffer, _ in accesses_of(stage)]
     wide = limits.vector_of((str(buffer.dtype) for buffer in buffers), computed_types(stage.body.value))
-    enough = total >= wide * params.elementwise_group * limits.processors
+    enough = total >= wide * params.elementwise_threads * limits.processors
     widths = (wide, limits.vector) if enough and not any(map(is_texture, buffers)) else (limits.vector,)
     return next((width for width in widths if _goes_in_vectors(stage, order, total, width)), 1)
 
 
 def _goes_in_vectors(stage: Stage, order: list, total: int, width: int) -> bool:
-    """Whether each aligned group of elements is written as a vector, and read as a vector or as one value."""
+    """Whether each aligned vector of elements is written as a vector, and read as a vector or as one value."""
     if width == 1 or total % width or has_select(stage.body) or accesses_to_booleans(stage.body):
         return False
-    group, within = fresh("group"), fresh("within")
-    place = split_index(group * index(width) + within, order, stage.extents)
-    walk = Walk({group: total // width, within: width})
+    number, within = fresh("number"), fresh("within")
+    place = split_index(number * index(width) + within, order, stage.extents)
+    walk = Walk({number: total // width, within: width})
     for buffer, indices in accesses_of(stage):
         at = [substitute(i, place) for i in indices]
         stride = walk.stride(buffer, at, within)
         written = buffer.same_as(stage.body.buffer)
         if stride == 0 and not written:
             continue
-        if stride != 1 or not _is_aligned(walk.offset(buffer, at), group, within, total, width):
+        if stride != 1 or not _is_aligned(walk.offset(buffer, at), number, within, total, width):
             return False
     return True
 
 
-def _is_aligned(offset, group, within, total: int, width: int) -> bool:
+def _is_aligned(offset, number, within, total: int, width: int) -> bool:
     analyzer = sym.Analyzer()
-    analyzer.bind(group, ir.Range(0, total // width))
+    analyzer.bind(number, ir.Range(0, total // width))
     first = substitute(offset, {within: index(0)})
     return analyzer.can_prove_equal(first % width, 0)
 
@@ -113,8 +113,8 @@ def _nest(stage: Stage, order: list, units: int, vector: int, threads: int, each
 
         return scope.loop(vector, lane, "j", VECTOR)
 
-    def thread(group, t) -> tirx.Stmt:
-        first = group * (threads * each) + t
+    def thread(number, t) -> tirx.Stmt:
+        first = number * (threads * each) + t
 
         def turn(i) -> tirx.Stmt:
             unit = first + i * index(threads)

@@ -45,18 +45,18 @@ def _launched(nest: tirx.Stmt, params: GpuParams) -> tirx.Stmt:
     total = 1
     for extent in extents.values():
         total *= extent
-    group = min(params.elementwise_group, params.limits.work_group, total)
+    threads = min(params.elementwise_threads, params.limits.work_group, total)
     scope = Scope()
 
     def thread(number, lane) -> tirx.Stmt:
-        point = number * index(group) + lane
+        point = number * index(threads) + lane
         place = split_index(point, list(extents), extents)
         body = tvm_ffi.structural_map(inner, ((ir.Var, lambda var: place.get(var, var)), (tirx.For, _in_order)))
-        return body if total % group == 0 else tirx.IfThenElse(point < index(total), body, None)
+        return body if total % threads == 0 else tirx.IfThenElse(point < index(total), body, None)
 
     types = {str(var.ty.dtype) for var in extents}
     with index_type(types.pop() if types else "int64"):
-        return launch(scope, -(-total // group), group, thread)
+        return launch(scope, -(-total // threads), threads, thread)
 
 
 def _in_order(loop: tirx.For) -> tirx.For:

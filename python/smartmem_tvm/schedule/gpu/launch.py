@@ -18,7 +18,7 @@ from ..core.rule import NestRule, Written
 from ..core.split_tuples import split_tuples
 from .occupancy import require_limits
 
-_DATA_PARALLEL_THREAD = 1  # tirx.IterVar.iter_type: ThreadIndex
+_DATA_PARALLEL_THREAD = 1  # kind of an axis, by definition of TVM (tirx.IterVar.iter_type): ThreadIndex
 _LIMITS = Limits()
 
 
@@ -30,25 +30,25 @@ class GpuParams:
     ----------
     limits : Limits
         Those of the target.
-    busy_threads, busy_groups : int
+    busy_threads, busy_blocks : int
         Threads and thread blocks that keep the device busy: with fewer, a row is spread over more of them.
-    row_group : int
+    block_threads : int
         Threads of a thread block that works on several short rows.
     values_each : int
         Elements of a row per thread that a plan aims at where there are threads enough.
     row_registers : int
         Most elements of rows that a thread keeps in registers.
-    elementwise_group : int
+    elementwise_threads : int
         Threads of a thread block of an element-wise kernel.
     """
 
     limits: Limits = _LIMITS
     busy_threads: int = 128 * 1024
-    busy_groups: int = 120
-    row_group: int = 128
+    busy_blocks: int = 120
+    block_threads: int = 128
     values_each: int = 4
     row_registers: int = 128
-    elementwise_group: int = 256
+    elementwise_threads: int = 256
 
     @classmethod
     def of(cls, limits: Limits) -> GpuParams:
@@ -88,9 +88,9 @@ class GpuRule(NestRule):
         return folded(split_tuples(kernel), costly_once)
 
 
-def launch(scope: Scope, groups: int, threads: int, body: Callable) -> tirx.Stmt:
-    """Return a launch of ``body(group, thread)``, for each thread of each thread block (`group`)."""
-    return _bound(scope, "blockIdx.x", groups, lambda g: _bound(scope, "threadIdx.x", threads, lambda t: body(g, t)))
+def launch(scope: Scope, blocks: int, threads: int, body: Callable) -> tirx.Stmt:
+    """Return a launch of ``body(number, thread)``, for each thread of each of `blocks` thread blocks."""
+    return _bound(scope, "blockIdx.x", blocks, lambda b: _bound(scope, "threadIdx.x", threads, lambda t: body(b, t)))
 
 
 def _bound(scope: Scope, tag: str, extent: int, body: Callable) -> tirx.Stmt:

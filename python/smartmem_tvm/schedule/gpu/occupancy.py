@@ -18,13 +18,7 @@ from tvm.s_tir.schedule import ScheduleError
 
 from ...ir.walk import collect
 from ...target import Limits
-
-WARP = 32  # threads that issue one instruction together
-VECTOR = 4  # floats that one instruction moves
-FLOAT_BYTES = 4
-SECTOR = 32  # bytes of the smallest transaction with memory: of a buffer, or of one of the two image rows in a line
-ADDRESSES = 16  # registers of a thread that hold no values: addresses, counters
-HELD_REGISTERS = 3  # per element on its way to shared memory: the element, and the invariant part of its address
+from .machine import ADDRESSES, FLOAT_BYTES, VECTOR
 
 
 class Tile(Protocol):
@@ -55,7 +49,7 @@ def register_tile(rows: int, columns: int, staged: int) -> int:
 
 
 @dataclass(frozen=True)
-class WorkGroupTile:
+class BlockTile:
     """The part of a product that a thread block computes; both operands pass through shared memory.
 
     A subclass has `slices`: parts of the reduction, each with threads of its own for all results of the thread block.
@@ -119,41 +113,6 @@ class WorkGroupTile:
         return register_tile(self.thread_rows, self.thread_columns, staged)
 
 
-@dataclass(frozen=True)
-class Processor:
-    """A streaming multiprocessor or compute unit; the default numbers are those of a large one.
-
-    Attributes
-    ----------
-    lanes : int
-        Fused multiply-adds that it issues per cycle.
-    bytes_per_cycle : float
-        Throughput of the last-level cache for one processor, while all processors read.
-    threads, groups, shared_bytes, registers : int
-        Its limits on resident threads, thread blocks, bytes of shared memory and registers.
-    """
-
-    lanes: int = 128
-    bytes_per_cycle: float = 40.0
-    threads: int = 2048
-    groups: int = 32
-    shared_bytes: int = 220 * 1024
-    registers: int = 65536
-
-    def resident(self, threads: int, shared_bytes: int = 0, registers: int = 0) -> int:
-        """Return the number of resident thread blocks (occupancy).
-
-        Parameters
-        ----------
-        threads, shared_bytes : int
-            Threads and bytes of shared memory of a thread block.
-        registers : int
-            Registers of a thread.
-        """
-        taken = ((threads, self.threads), (shared_bytes, self.shared_bytes), (registers * threads, self.registers))
-        return min([self.groups, *(held // each for each, held in taken if each)])
-
-
 # -- resources of a schedule -----------------------------------------------------------------------------------------
 
 
@@ -173,10 +132,10 @@ def require_limits(func: tirx.PrimFunc, limits: Limits) -> None:
     for nest in _launches(func.body):
         threads, shared_bytes = _taken(nest)
         if threads > limits.work_group:
-            raise ScheduleError(f"a work-group of {threads} threads, and the target has {limits.work_group} at most.")
+            raise ScheduleError(f"a thread block of {threads} threads, and the target has {limits.work_group} at most.")
         if shared_bytes > limits.shared_bytes:
             raise ScheduleError(
-                f"a work-group takes {shared_bytes} bytes of shared memory, and the target has {limits.shared_bytes}."
+                f"a thread block takes {shared_bytes} bytes of shared memory, and the target has {limits.shared_bytes}."
             )
 
 

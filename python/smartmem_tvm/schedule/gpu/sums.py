@@ -77,7 +77,7 @@ class Sums:
         return block(start, terms, each(lambda i: store(total, total[_at(i)] + few[_at(i)].astype(total.ty.dtype), i)))
 
     def together(self, number, body) -> tirx.Stmt:
-        """Return a vector loop of ``body(position)`` over the `number`-th group of `lanes` accumulators."""
+        """Return a vector loop of ``body(position)`` over the `number`-th vector of `lanes` accumulators."""
         first = _at(number) * index(self.lanes)
         return self.scope.loop(self.lanes, lambda v: self.scope.simplify(body(first + v)), "v", VECTOR)
 

@@ -41,13 +41,13 @@ def longest_run(extent: int, most: int, fits: Callable[[int], bool]) -> int:
     return 1
 
 
-def _is_vector(access: Callable, condition: Callable, groups: int, run: int, outer: Mapping) -> bool:
-    group, within = fresh("group"), fresh("within")
-    at = group * index(run) + within
+def _is_vector(access: Callable, condition: Callable, vectors: int, run: int, outer: Mapping) -> bool:
+    number, within = fresh("number"), fresh("within")
+    at = number * index(run) + within
     places, under = access(at), condition(at)
     if places is None:
         return False
-    walk = Walk({**outer, group: groups, within: run})
+    walk = Walk({**outer, number: vectors, within: run})
     if under is not None and uses(walk.analyzer.simplify(under), [within]):
         return False
     return are_vectors(walk, places, within, run)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import ir, relax, tirx
 
-from ...analysis.chain import SLACK, Device, plan_of, sketch
+from ...analysis.chain import LARGE, SLACK, plan_of, sketch
 from ...analysis.chain_groups import Group, Search, identity, launches
 from ...ir.chain import Chain, write_chain
 from ...ir.compose import fresh
@@ -16,6 +16,7 @@ from ...ir.graph import Graph, Node, graphs, kernel_name, write
 from ...ir.kernel import Stage, shape_of, substitute
 from ...ir.roll import roll
 from ...tables.fusion_policy import FORBIDDEN, LEAST_DEPTH, MOST_INPUTS, MOST_WRITTEN_OUT, may_fuse
+from ...target import Limits
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.MergeChains")
@@ -39,12 +40,12 @@ class MergeChains:
 
     Parameters
     ----------
-    device : Device, optional
+    device : Limits, optional
         Costs of launches and of memory, by default those of a large GPU with launches from a graph.
     """
 
-    def __init__(self, device: Device | None = None):
-        self.device = device or Device()
+    def __init__(self, device: Limits | None = None):
+        self.device = device or LARGE
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
@@ -88,7 +89,7 @@ class _Part(Group):
         return relax.call_tir(gvar, relax.Tuple(self.args), plain if len(plain) > 1 else plain[0])
 
 
-def _fitting(graph: Graph, group: Group, device: Device, log: list[dict]) -> list[_Part]:
+def _fitting(graph: Graph, group: Group, device: Limits, log: list[dict]) -> list[_Part]:
     """Return the group as one kernel, or as several where one would be too large."""
     part = _part(graph, group)
     why = _too_large(part, device)
@@ -106,7 +107,7 @@ def _fitting(graph: Graph, group: Group, device: Device, log: list[dict]) -> lis
     return [found for each in halves if each.depth >= LEAST_DEPTH for found in _fitting(graph, each, device, log)]
 
 
-def _too_large(part: _Part, device: Device) -> str:
+def _too_large(part: _Part, device: Limits) -> str:
     shared = plan_of([sketch(stage) for stage in part.chain.stages], part.chain.own, device).shared_bytes
     if shared > device.shared_bytes - SLACK:
         return f"what its kernels give each other takes {shared} bytes, and threads share {device.shared_bytes}"

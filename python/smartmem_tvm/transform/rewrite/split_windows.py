@@ -17,8 +17,9 @@ from ...analysis.windows import WindowAxis, convolution, window_axes
 from ...ir.block import constant, shape_of, weight
 from ...ir.rewrite_calls import rewrite_calls
 
-_PER_CYCLE = 32  # multiplications of a core in a cycle
-_FETCH = 1.0  # cycles to load a weight from memory
+# Multiplications of a core in a cycle, and cycles to load a weight from memory. Measured on a Xeon with AVX-512: 29 and
+# 0.96 (`python benchmarks/machine.py --json benchmarks/machine_xeon.json`, 2026-11-28).
+_PER_CYCLE, _FETCH = 32, 1.0
 _GAIN = 0.6  # share of the unsplit time; a split that takes more is not worth its additional weights in memory
 _MOST_GROUPS = 5  # groups of results along a dimension
 

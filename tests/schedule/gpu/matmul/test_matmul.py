@@ -10,7 +10,7 @@ from tvm import te, tirx, topi
 
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
-from smartmem_tvm.schedule.gpu.matmul.tile import GpuTile
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuTile
 from smartmem_tvm.target import device_of, parse_target
 
 TARGET = parse_target("opencl")
@@ -56,6 +56,7 @@ def vectors(source: str, name: str) -> int:
     return len(re.findall(rf"(?:vload4\(0, |float4\*\)\(){name}_ptr", source))
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.rows}x{t.columns}x{t.depth}s{t.splits}x{t.slices}")
 @pytest.mark.parametrize("shape", [(64, 64, 64), (37, 41, 43), (49, 515, 64), (2, 3, 2), (197, 6, 5)], ids=str)
@@ -66,6 +67,7 @@ def test_a_matmul_of_any_shape_with_any_tile(shape, tile):
     check([x, w, b], output, lambda x, w, b: np.maximum(x @ w + b, 0), tile)
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize("shape", [(197, 64, 197), (49, 32, 49), (20, 197, 64), (7, 13, 11)], ids=str)
 @pytest.mark.parametrize(("left", "right"), [(False, False), (False, True), (True, False), (True, True)])
@@ -78,6 +80,7 @@ def test_batches_of_either_orientation(shape, left, right):
     check([x, w], output, lambda x, w: (swap(x) if left else x) @ (swap(w) if right else w))
 
 
+@pytest.mark.pairwise
 @pytest.mark.device
 @pytest.mark.parametrize("splits", [1, 2])
 @pytest.mark.parametrize("band", [1, 2, 3, 64])

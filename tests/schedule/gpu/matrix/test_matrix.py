@@ -12,7 +12,7 @@ from tvm import te, tirx, topi
 
 from cuda_on_cpu import run, source_of
 from smartmem_tvm.schedule.gpu.matrix.matrix import GpuMatrix
-from smartmem_tvm.schedule.gpu.matrix.tile import MatrixTile
+from smartmem_tvm.schedule.gpu.matrix.matrix_tile import MatrixTile
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 AMPERE = tvm.target.Target({**FACTS, "arch": "sm_80"}, host="llvm")
@@ -104,6 +104,7 @@ SOME = [*cases(WARPS[:1], AMPERE), *cases(GROUPS[:1], HOPPER)]
 ALL = [*cases(WARPS, AMPERE), *cases(GROUPS, HOPPER)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize(("tile", "target"), SOME)
 def test_more_rows_columns_and_terms_than_a_tile(tile, target, kind, tmp_path):
@@ -123,6 +124,7 @@ def test_an_epilogue_is_rounded_once(tile, tmp_path):
     check(func, tile, AMPERE, {"x": x, "w": w}, multiplied(x, w), tmp_path)
 
 
+@pytest.mark.pairwise
 @pytest.mark.device
 @pytest.mark.parametrize("kind", TYPES[1:])
 @pytest.mark.parametrize(("tile", "target"), ALL)
@@ -143,6 +145,7 @@ def test_other_types_than_half(shape, left, right, tile, target, kind, tmp_path)
     check_product(shape, tile, target, tmp_path, left, right, kind)
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize(("tile", "target"), ALL)
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
+from covering import singles
 from gpu_rule_checks import TARGET, check, kernels, scheduled, threads
 from smartmem_tvm.schedule.gpu.launch import GpuParams
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
@@ -30,18 +31,23 @@ def normal(x, axes=(-1,)):
     return centred / np.sqrt((centred**2).mean(axes, keepdims=True) + 1e-5)
 
 
-@EITHER
 @pytest.mark.parametrize(
-    "shape", [(1, 1), (3, 7), (5, 16), (2, 3, 49), (197, 197), (4, 1000), (3, 10000), (10007, 3), (1, 30000)]
+    ("shape", "params"),
+    singles(
+        [(1, 1), (3, 7), (5, 16), (2, 3, 49), (197, 197), (4, 1000), (3, 10000), (10007, 3), (1, 30000)],
+        [None, VECTORS],
+    ),
 )
 def test_softmax(shape, params):
     (x,) = tensors(shape)
     assert kernels(check(GpuRows, [x], topi.nn.softmax(x), softmax, params)) == 1
 
 
-@EITHER
 @pytest.mark.parametrize(
-    "shape", [(1, 1), (1, 4), (3, 5, 31), (50, 96), (2, 768), (64, 64), (13, 1), (1, 10000), (2, 50000)]
+    ("shape", "params"),
+    singles(
+        [(1, 1), (1, 4), (3, 5, 31), (50, 96), (2, 768), (64, 64), (13, 1), (1, 10000), (2, 50000)], [VECTORS, None]
+    ),
 )
 def test_layer_norm(shape, params):
     x, g, b = tensors(shape, shape[-1:], shape[-1:])
@@ -86,8 +92,11 @@ def test_rms_norm(shape):
     check(GpuRows, [x, g], topi.nn.rms_norm(x, g, [len(shape) - 1], 1e-5), reference)
 
 
-@pytest.mark.parametrize("shape", [(2, 12, 5, 7), (1, 96, 56, 56), (1, 3, 1, 33), (1, 768, 7, 7), (1, 5, 1, 1)])
-@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "last"),
+    singles([(2, 12, 5, 7), (1, 96, 56, 56), (1, 3, 1, 33), (1, 768, 7, 7), (1, 5, 1, 1)], [False, True]),
+    ids=str,
+)
 def test_channel_norm_of_nchw(shape, last):
     """Neighbouring threads read neighbouring pixels; results that lie along the channels are turned on the way out."""
     n, c, h, w = shape
@@ -121,8 +130,11 @@ def test_a_transposed_result_of_contiguous_rows():
     assert "_tile" in scheduled(GpuRows(), [x], output).script()
 
 
-@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (3,), (0, 2), (1, 3), (1, 2), (2, 3), (0, 1, 2, 3)])
-@pytest.mark.parametrize("reduce", ["sum", "max", "min"])
+@pytest.mark.parametrize(
+    ("axes", "reduce"),
+    singles([(0,), (1,), (2,), (3,), (0, 2), (1, 3), (1, 2), (2, 3), (0, 1, 2, 3)], ["sum", "max", "min"]),
+    ids=str,
+)
 def test_reductions_along_any_axes(axes, reduce):
     (x,) = tensors((3, 6, 20, 13))
     check(GpuRows, [x], getattr(topi, reduce)(x, axes), lambda x: getattr(x, reduce)(axes))
@@ -144,6 +156,7 @@ def test_few_long_sums_are_the_work_of_many_groups(shape):
     assert kernels(source) == 2 and threads(source) >= 2048
 
 
+@pytest.mark.each_value
 @EITHER
 @pytest.mark.parametrize("shape", [(3, 2**17), (1, 3 * 5 * 7 * 1249), (2, 98 * 1338)])
 def test_few_long_rows_are_normalised_in_pieces_by_many_groups(shape, params):

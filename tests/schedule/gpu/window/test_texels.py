@@ -11,8 +11,8 @@ from smartmem_tvm.deploy.textures import build_textures, texture_machine
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.choose import default_rules
-from smartmem_tvm.schedule.gpu.window.tile import ProductTile, SlideTile, product_tile, slide_tile
 from smartmem_tvm.schedule.gpu.window.window import GpuWindowParams, TexelReduction, WindowProduct, WindowSlide
+from smartmem_tvm.schedule.gpu.window.window_tiles import ProductTile, SlideTile, product_tile, slide_tile
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 from texture_modules import TARGET, body, opencl, sources
 

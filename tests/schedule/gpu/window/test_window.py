@@ -9,8 +9,8 @@ from tvm import te, tirx, topi
 
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.schedule.choose import window_rules
-from smartmem_tvm.schedule.gpu.window.tile import ProductTile, SlideTile, depth_step, product_tile, slide_tile
 from smartmem_tvm.schedule.gpu.window.window import GpuWindowParams, WindowProduct, WindowSlide
+from smartmem_tvm.schedule.gpu.window.window_tiles import ProductTile, SlideTile, depth_step, product_tile, slide_tile
 from smartmem_tvm.target import Limits, device_of, parse_target
 
 TARGET = parse_target("opencl")
@@ -226,6 +226,7 @@ def test_transposed_convolution(channels, rule):
     check([x, w], output, reference, window_rules())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("size", "stride", "pad"), [(2, 2, 0), (3, 1, 1), (3, 2, 1), (5, 1, 2)])
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_pooling(kind, size, stride, pad):

@@ -24,7 +24,11 @@ from ....ir.blends import branches
 from ....ir.kernel import substitute
 from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, allocate, block, index, scratch, store
-from ..accumulators import Accumulators
+from ..gemm.axis import Axis
+from ..gemm.epilogue import Stored
+from ..gemm.fma_kernel import FmaKernel
+from ..gemm.gemm import Gemm
+from ..gemm.operands import Reader, in_place
 from ..prefetch import NextPanel
 from ..tile import row_tiles
 from .nest import WinogradNest
@@ -158,28 +162,17 @@ class ChannelNest(WinogradNest):
         `place` is the point and the first tile; `local` is the number of the panel in `sums`.
         """
         plan, zero, (a, start) = self.plan, index(0), place
-
-        def tile(first, height: int, number) -> tirx.Stmt:
-            acc = Accumulators(self.scope, height, plan.panel, self.lanes, DTYPE)
-
-            def add(c):
-                return acc.set(
-                    lambda i, j, value: value + tiles[a, start + first + i, c] * self.windows[zero, a, panel, c, j]
-                )
-
-            zeros = acc.set(lambda i, j, _: tirx.const(0, DTYPE))
-            spill = acc.each(lambda i, j, value: sums.store(value, a, first + i, local * index(plan.panel) + j))
-            return acc.allocate(zeros, self.steps(add, coming.of_tile(number)), spill)
-
-        done, strips = 0, []
-        for first, count, height in row_tiles(plan.tiles // plan.parts, plan.tile.height):
-            strips.append(
-                self.scope.loop(
-                    count, lambda t, f=first, h=height, d=done: tile(index(f) + t * index(h), h, index(d) + t), "strip"
-                )
-            )
-            done += count
-        return block(*strips)
+        first = local * index(plan.panel)
+        micro = FmaKernel(
+            *(self.scope, self.lanes, DTYPE),
+            in_place(lambda t, c: tiles[a, start + t, c]),
+            Reader(lambda _, step: lambda j: self.windows[zero, a, panel, step.number, j]),
+            self.depth,
+            Stored(lambda value, t, f: sums.store(value, a, t, first + f), tirx.const(0, DTYPE)),
+            ahead=lambda *_: lambda rows, _: coming.of_tile(rows.number),
+        )
+        rows = Axis.whole(*row_tiles(plan.tiles // plan.parts, plan.tile.height))
+        return Gemm(self.scope, micro, rows, Axis.whole((0, 1, plan.panel))).nest()
 
     # -- out of tiles --------------------------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from ..machine import FLOAT_BYTES, FMA_LANES, THIRD_LEVEL_RATE, WAKE_WINOGRAD
 from ..tile import Tile, best_tile, tile_widths, total_cycles
-from .plan import AT_ONCE, BLOCK_BYTES, FAR_BYTES, FLOAT_BYTES, SUMS_BYTES, WAKE, Division, WinogradPlan, far_cycles
+from .plan import BLOCK_BYTES, SUMS_BYTES, Division, WinogradPlan, far_cycles
 
 
 class ChannelPlan(WinogradPlan):
@@ -23,7 +24,7 @@ class ChannelPlan(WinogradPlan):
         weights, left = (depth * each * FLOAT_BYTES for each in (self._places, tiles))
         sums = self.points * self._places * tiles * FLOAT_BYTES
         # In vectors that are multiplied in one, as `WinogradPlan` counts them.
-        return blocks * depth * step * AT_ONCE / lanes + far_cycles(blocks, weights, left, sums)
+        return blocks * depth * step * FMA_LANES / lanes + far_cycles(blocks, weights, left, sums)
 
     def _inside(self) -> Iterator[Division]:
         """Yield divisions of one picture at a time, if all caches together hold its tiles.
@@ -47,9 +48,10 @@ class ChannelPlan(WinogradPlan):
                     if sums > SUMS_BYTES and together > 1:
                         break
                     far = depth * (together * width + tiles) * FLOAT_BYTES + (2 * sums if sums > SUMS_BYTES else 0)
-                    task = together * depth * step * AT_ONCE / self.params.lanes + far / FAR_BYTES
+                    task = together * depth * step * FMA_LANES / self.params.lanes + far / THIRD_LEVEL_RATE
                     turns = -(-parts * panels // together // threads)
-                    cycles = self.pictures * (held / FAR_BYTES / threads + turns * task + 2 * WAKE * threads)
+                    waking = 2 * WAKE_WINOGRAD * threads
+                    cycles = self.pictures * (held / THIRD_LEVEL_RATE / threads + turns * task + waking)
                     yield Division(parts * rows, False, cycles, 1 / threads, parts, tile, together)
 
     @property

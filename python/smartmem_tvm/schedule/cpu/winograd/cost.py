@@ -11,18 +11,25 @@ from collections.abc import Iterable
 from math import prod
 
 from ...core.plans import Price
+from ..machine import (
+    FIRST_LEVEL_BYTES,
+    FLOAT_BYTES,
+    FMA_LANES,
+    PLAIN_CONVOLUTION,
+    PLANE_COPY,
+    SECOND_LEVEL_BYTES,
+    SPILL_RATE,
+    TRANSFORM,
+)
 from ..params import CpuParams
-from .plan import AT_ONCE, FLOAT_BYTES, WinogradPlan
+from .plan import WinogradPlan
 from .shape import Windows
 from .transforms import WINDOW
 
-_OPERATIONS = 2.5  # cycles per element of a tile, to transform a vector of tiles
-_COPY = 1.0  # cycles per pixel that is copied to or from planes
-_NEAR_BYTES = 32 * 1024  # bytes of the first-level cache
-_SPILL_BYTES = 10  # bytes per cycle that are written to the cache behind it
-_CACHED_BYTES = 512 * 1024  # bytes of weights that are still in the second-level cache from the last inference
-_PLAIN = 1.1  # cycles of a plain convolution, as a multiple of those of its products alone
-_GAIN = 0.8  # of the plain convolution's time: a transformed one has to be faster, as its weights are larger
+_CACHED_BYTES = SECOND_LEVEL_BYTES // 2  # of weights that are still in the cache from the last inference
+# Share of the plain convolution's cycles. Chosen: transformed weights take 1.8 or four times the memory, and a small
+# gain is not worth that (2026-11-25).
+_GAIN = 0.8
 
 
 def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:
@@ -45,10 +52,10 @@ def price(plan: WinogradPlan) -> Price:
 
 def _terms(plan: WinogradPlan) -> tuple[float, float, float]:
     blocks = plan.pictures * plan.blocks
-    product = plan.division.cycles * plan.params.lanes / AT_ONCE
+    product = plan.division.cycles * plan.params.lanes / FMA_LANES
     strips, lines = plan.rows * plan.strips, plan.rows * plan.result
-    each = max(_OPERATIONS * plan.points, _spilled(plan))
-    copy = _COPY if plan.copies else 0.0
+    each = max(TRANSFORM * plan.points, _spilled(plan))
+    copy = PLANE_COPY if plan.copies else 0.0
     into = plan.channels * (strips * each + (lines + 2) * (plan.sizes[1] + 2) * copy)
     back = plan.filters * (strips * each + lines * plan.sizes[1] * copy)
     weights = plan.points * plan.channels * plan.panels * plan.panel * plan.windows.extent(plan.windows.groups)
@@ -62,14 +69,14 @@ def plain_cycles(windows: Windows, params: CpuParams, cores: int = 1) -> float:
     vectors = -(-((high - 1) * (wide + WINDOW - 1) + wide) // lanes)
     vectors = high * wide / lanes if windows.innermost else min(vectors, high * -(-wide // lanes))
     weights = prod(windows.extent(v) for v in (windows.channels, windows.contraction.rows)) * WINDOW**2
-    product = _PLAIN * windows.extent(windows.outer) * weights * vectors * lanes / AT_ONCE
+    product = PLAIN_CONVOLUTION * windows.extent(windows.outer) * weights * vectors * lanes / FMA_LANES
     return product / cores + _fetch(weights * windows.extent(windows.groups), params)
 
 
 def _spilled(plan: WinogradPlan) -> float:
     """Return the cycles to write a vector of transformed tiles behind the first-level cache; 0 if a block fits."""
     of_block = plan.points * plan.channels * plan.pitch * FLOAT_BYTES
-    return plan.points * plan.lanes * FLOAT_BYTES / _SPILL_BYTES if of_block > _NEAR_BYTES else 0.0
+    return plan.points * plan.lanes * FLOAT_BYTES / SPILL_RATE if of_block > FIRST_LEVEL_BYTES else 0.0
 
 
 def _fetch(weights: int, params: CpuParams) -> float:

@@ -23,8 +23,13 @@ from tvm import tirx
 
 from ...core.expressions import split_index
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index
-from ..accumulators import Accumulators
-from ..prefetch import UNROLLED, Ask, NextPanel, in_pieces
+from ..gemm.axis import Axis
+from ..gemm.depth import FusedDepth
+from ..gemm.epilogue import Stored
+from ..gemm.fma_kernel import FmaKernel
+from ..gemm.gemm import Gemm
+from ..gemm.operands import Reader, in_place
+from ..prefetch import UNROLLED, NextPanel
 from .into_tiles import IntoTiles
 from .out_of_tiles import OutOfTiles
 from .part import DTYPE, ByPoints, Part
@@ -138,15 +143,20 @@ class WinogradNest(Part):
         group = index(0)
         for var in plan.windows.groups:
             group = group * index(self.extents[var]) + place[var]
-        panel = self.scope.analyzer.simplify(start + local)
+        panel, height = self.scope.analyzer.simplify(start + local), index(plan.tile.height)
         whole, rest = divmod(plan.vectors * self.lanes, width)
         coming = self.coming((group, a, start), local, count, whole + bool(rest))
-
-        def strip(number, at, wide: int):
-            return self._tile((group, a, panel), local, at, wide, (tiles, sums), coming.of_tile(number))
-
-        main = self.scope.loop(whole, lambda s: strip(s, s * index(width), width), "strip") if whole else None
-        return block(main, strip(index(whole), index(whole * width), rest) if rest else None)
+        micro = FmaKernel(
+            *(self.scope, self.lanes, DTYPE),
+            in_place(lambda f, c: self.windows[group, a, panel, c, f]),
+            Reader(lambda strip, step: lambda j: tiles[a, step.number, strip.first + j]),
+            self.depth,
+            Stored(lambda value, f, t: sums.store(value, a, local * height + f, t), tirx.const(0, DTYPE)),
+            ahead=lambda *_: lambda _, strip: coming.of_tile(strip.number),
+        )
+        strips = [(0, whole, width)] if whole else []
+        strips = Axis.whole(*strips, *([(whole * width, 1, rest)] if rest else []))
+        return Gemm(self.scope, micro, Axis.whole((0, 1, plan.tile.height)), strips, rows_outside=True).nest()
 
     def coming(self, first: tuple, local, count, tiles: int) -> NextPanel:
         """Return the panel of windows after the current one, to prefetch.
@@ -171,21 +181,7 @@ class WinogradNest(Part):
             lambda c, f: self.scope.simplify(self.windows[group, point, panel, c, f]),
         )
 
-    def steps(self, add: Callable, ask: Ask) -> tirx.Stmt:
-        """Return ``add(channel)`` for all channels."""
-        return in_pieces(self.scope, self.plan.channels, UNROLLED, add, ask)
-
-    def _tile(self, windows: tuple, local, at, width: int, scratches: tuple, ask: Ask) -> tirx.Stmt:
-        """Return a register tile of a panel's filters and `width` tiles from `at` on.
-
-        `scratches` are the transformed tiles and the sums.
-        """
-        a, height, (tiles, sums) = windows[1], self.plan.tile.height, scratches
-        acc = Accumulators(self.scope, height, width, self.lanes, DTYPE)
-
-        def add(c):
-            return acc.set(lambda i, j, value: value + self.windows[(*windows, c, i)] * tiles[a, c, at + j])
-
-        start = acc.set(lambda i, j, _: tirx.const(0, DTYPE))
-        spill = acc.each(lambda i, j, value: sums.store(value, a, local * index(height) + i, at + j))
-        return acc.allocate(start, self.steps(add, ask), spill)
+    @property
+    def depth(self) -> FusedDepth:
+        """The loop over all channels."""
+        return FusedDepth(self.scope, self.plan.channels, UNROLLED)

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
+from ..machine import FLOAT_BYTES, SECOND_LEVEL_BYTES, THIRD_LEVEL_RATE, WAKE_WINOGRAD
 from ..params import CpuParams
 from ..tile import Tile, cycles, fits
 from .shape import Windows
 from .transforms import WINDOW
 
-FLOAT_BYTES = 4
-AT_ONCE = 16  # multiplications per cycle
-BLOCK_BYTES = 512 * 1024  # bytes of transformed tiles: half of a second-level cache
-SUMS_BYTES = 256 * 1024  # bytes of the products of a group of filters
-FAR_BYTES = 16  # bytes per cycle from the third-level cache
-WAKE = 1_000  # cycles for each thread that is woken
-_MOST_VECTORS = 6  # vectors in a row of a register tile
+BLOCK_BYTES = SECOND_LEVEL_BYTES // 2  # of transformed tiles
+SUMS_BYTES = SECOND_LEVEL_BYTES // 4  # of the products of a group of filters
+_MOST_VECTORS = 6  # vectors in a row of a register tile. Chosen: no times were kept (2026-11-24)
 
 
 def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
@@ -29,7 +26,7 @@ def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
     """
     chunks = -(-sums // SUMS_BYTES)
     again = tiles * (1 + chunks) if tiles > BLOCK_BYTES else 0
-    return ((blocks - 1) * weights + blocks * again) / FAR_BYTES
+    return ((blocks - 1) * weights + blocks * again) / THIRD_LEVEL_RATE
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ class WinogradPlan:
         return min(self._divisions(), key=lambda each: (each.cycles, -each.rows))
 
     def _divisions(self) -> Iterator[Division]:
-        waking = WAKE * self.threads if self.parallel else 0
+        waking = WAKE_WINOGRAD * self.threads if self.parallel else 0
         for rows in range(1, self.down + 1):
             share = self._share(self._tasks(rows))
             yield Division(rows, self.parallel, self.pictures * self.block_cycles(rows) * share + waking, share)
@@ -150,10 +147,10 @@ class WinogradPlan:
             panels, together = self._panels(rows), self._together(rows, inside=True)
             chunks = -(-panels // together)
             share = min(1.0, -(-chunks // self.threads) * together / panels)
-            waking, products = self._tasks(rows) * WAKE * self.threads, self.pictures * self.block_cycles(rows)
+            waking, products = self._tasks(rows) * WAKE_WINOGRAD * self.threads, self.pictures * self.block_cycles(rows)
             yield Division(rows, False, products * share + 2 * waking, max(share, 1 / self.threads))
             sums = 2 * self._tasks(rows) * self._sums_bytes(rows, panels)
-            cycles = products * self._share(self.points * panels) + sums / FAR_BYTES / self.threads + 3 * waking
+            cycles = products * self._share(self.points * panels) + sums / THIRD_LEVEL_RATE / self.threads + 3 * waking
             yield Division(rows, False, cycles, self._share(min(self.channels, self.filters)), apart=True)
 
     def _share(self, tasks: int) -> float:
@@ -176,7 +173,7 @@ class WinogradPlan:
     def block_cycles(self, rows: int) -> float:
         """Return the estimated cycles of the products of all blocks of a picture, with `rows` rows of tiles each.
 
-        Their multiplications are counted in vectors, each of which takes lanes / `AT_ONCE` cycles.
+        Their multiplications are counted in vectors, each of which takes lanes / `FMA_LANES` cycles.
         """
         blocks, vectors = -(-self.down // rows), self._vectors(rows)
         tile = self.tile_for(vectors)

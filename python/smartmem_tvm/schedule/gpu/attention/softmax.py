@@ -24,8 +24,8 @@ from ....ir.walk import loads
 from ...core.expressions import replace_loads
 from ...core.nest import fresh
 from ...core.reduction import combiner_of
-from ..matmul.shared_tile import Operand
-from ..matrix.instructions import HALF, SHORT, Element
+from ..gemm.operand import Operand
+from ..gemm.ptx import HALF, SHORT, Element
 from ..matrix.widened import widened
 from .points import ChainPoints
 
@@ -154,15 +154,15 @@ class SoftmaxAttention(ChainPoints):
         return SHORT.get(types.pop()) if len(types) == 1 and sums == {FLOAT} else None
 
     def operands(self) -> tuple[Operand, Operand, Operand]:
-        """Return queries, keys and values in the type of `element`, or as float16; lanes are rows, keys and columns."""
+        """Return queries, keys and values in the type of `element`, or as float16, by rows, keys and columns."""
         first, second = self.chain.products[self.scores], self.chain.products[self.result]
         dtype = (self.element or HALF).dtype
 
-        def operand(stage: Stage, expr, lane: str, lanes: int, depth: int) -> Operand:
+        def operand(stage: Stage, expr, along: str, outer: int, depth: int) -> Operand:
             def value(b, at, k):
-                return rounded_to(self.at(stage, expr, batch=b, depth=k, **{lane: at}), dtype)
+                return rounded_to(self.at(stage, expr, batch=b, depth=k, **{along: at}), dtype)
 
-            return Operand(value, self.chain.batch_count, lanes, depth)
+            return Operand(value, self.chain.batch_count, outer, depth)
 
         return (
             operand(self.scores, first.left, "row", self.chain.row_count, self.depth_count),

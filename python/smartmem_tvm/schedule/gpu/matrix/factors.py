@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 
 from ....ir.half import FLOAT, is_exactly, rounded_to
-from ..matmul.product import MatmulProduct
-from ..matmul.shared_tile import Operand
-from .instructions import ELEMENTS, SHORT, Element
+from ..gemm.operand import Operand
+from ..gemm.product import MatmulProduct
+from ..gemm.ptx import ELEMENTS, SHORT, Element
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ def factors_of(product: MatmulProduct, rounds_to: str = "") -> Factors | None:
     Parameters
     ----------
     rounds_to : str
-        A name in `instructions.ELEMENTS`, or empty.
+        A name in `ptx.ELEMENTS`, or empty.
     """
     both = (product.contraction.left, product.contraction.right)
     name = next((name for name in SHORT if all(is_exactly(each, name) for each in both)), rounds_to)

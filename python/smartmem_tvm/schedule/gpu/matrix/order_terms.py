@@ -20,7 +20,7 @@ from ....ir.storage import reordered
 from ....ir.walk import loads
 from ...core.expressions import Walk, memory_order
 from ...core.rule import exchange_open
-from ..matmul.product import MatmulProduct
+from ..gemm.product import MatmulProduct
 from .products import multiplied_in
 
 

@@ -20,12 +20,13 @@ from ....ir.index_map import variables
 from ....ir.kernel import SPATIAL, Kernel, Stage, emit, parse, shape_of
 from ....ir.storage import stored_as
 from ...core.nest import fresh, index
-from ..matmul.product import MatmulProduct
+from .. import machine
+from ..gemm.product import MatmulProduct
+from .matrix_tile import MatrixParams
 from .products import multiplied_in
-from .tile import MatrixParams
 
-_CHANNELS = 4  # in float16, the 8 bytes of a pixel are one asynchronous copy
-_GATHERED = 2  # numbers per cycle that a processor gathers, each with an address of its own: measured on an H100
+_CHANNELS = 4  # channels; chosen: in float16, the 8 bytes of a pixel are one asynchronous copy
+_GATHERED = machine.GATHERED
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.PackChannels")
@@ -115,7 +116,7 @@ def _is_worth(product: MatmulProduct, image, params: MatrixParams) -> bool:
     sides = [side for side in (product.left, product.right) if any(each.same_as(image) for each in side.sources)]
     if len(sides) != 1 or any(sides[0].closeness(along)[0] > 1 for along in (True, False)):
         return False
-    gathered = sides[0].batch * sides[0].lanes * sides[0].depth / (_GATHERED * params.limits.processors)
+    gathered = sides[0].batch * sides[0].outer * sides[0].depth / (_GATHERED * params.limits.processors)
     return gathered > params.limits.launch_cycles
 
 

@@ -11,7 +11,7 @@ from tvm.target import Target
 
 from ....ir.graph import Node
 from ....ir.kernel import Kernel, emit
-from ..matmul.product import MatmulProduct
+from ..gemm.product import MatmulProduct
 from .factors import Factors
 from .matrix import LEAST, GpuMatrix, multiplied
 

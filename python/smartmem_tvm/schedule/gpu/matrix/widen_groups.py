@@ -21,10 +21,10 @@ from ....ir.strength_reduction import Simplifier
 from ....ir.walk import collect, loads
 from ...core.nest import index
 from ...core.rule import is_open, target_of
-from ..matmul.product import MatmulProduct
+from ..gemm.product import MatmulProduct
 from .matrix import LEAST
+from .matrix_tile import MatrixParams, Shape, shortest
 from .products import multiplied_in
-from .tile import MatrixParams, Shape, shortest
 
 
 @module_pass(opt_level=0, name="smartmem.WidenGroups")

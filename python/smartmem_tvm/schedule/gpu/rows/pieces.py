@@ -24,17 +24,19 @@ from ...core.expressions import Walk
 from ...core.nest import fresh, index
 from .program import RowProgram, Step
 
-_TOGETHER = (8, 4, 2, 1)  # vector lengths: the columns of a piece are a multiple of the widest that divides the row
+# Elements of a vector. By definition of CUDA: 16 bytes are eight float16; the columns of a piece are a multiple of the
+# widest one that divides the row.
+_TOGETHER = (8, 4, 2, 1)
 
 
-def in_pieces(program: RowProgram, groups: int) -> list[RowProgram] | None:
+def in_pieces(program: RowProgram, blocks: int) -> list[RowProgram] | None:
     """Return programs that together compute `program`, one launch after the other; their rows are pieces of its rows.
 
     Outputs of a program that are no outputs of `program` are read by later programs.
 
     Parameters
     ----------
-    groups : int
+    blocks : int
         Pieces of all rows together that keep the device busy.
 
     Returns
@@ -46,7 +48,7 @@ def in_pieces(program: RowProgram, groups: int) -> list[RowProgram] | None:
     uneven = any(step.length != program.length for step in program.steps if step.is_statistic or step.is_vector)
     if uneven or any(program.writes(step) for step in program.steps if not step.is_vector):
         return None
-    most = -(-groups // program.rows)
+    most = -(-blocks // program.rows)
     ways = [_Cut(program, number).launches() for number in numbers_of_pieces(program.length, most)]
     return min(ways, key=lambda launches: sum(map(_jumps, launches)), default=None)
 

@@ -29,13 +29,13 @@ from ..elementwise import GpuElementwise
 from ..launch import GpuParams, GpuRule, launch, registers, shared, when
 from .hidden_rows import split_hidden_rows
 from .pieces import in_pieces
-from .plan import RowPlan, fits, plan_of, writes_by_columns
 from .program import RowProgram, Step, collected, row_program_of, without_vectors
+from .row_plan import RowPlan, fits, plan_of, writes_by_columns
 from .split_reduction import pays_in_pieces, split_reduction
 
-_WRITTEN_OUT = 64  # most iterations of a loop that is fully unrolled
-_STRIP = 8  # unroll factor of a longer loop
-_DIRECT = 32  # partial results that each thread of a row combines by itself
+_WRITTEN_OUT = 64  # steps of a loop that is fully unrolled, at most. Chosen: the code of a kernel stays short
+_STRIP = 8  # steps of a longer loop that are unrolled. Chosen: no times were kept (2026-11-21)
+_DIRECT = 32  # partial results that each thread of a row combines by itself. Chosen: as many as a warp has threads
 
 
 class GpuRows(GpuRule):
@@ -54,10 +54,10 @@ class GpuRows(GpuRule):
 
     def _plan(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
         reducing = [stage for stage in kernel.stages if stage.reduction]
-        if len(reducing) > 1 and pays_in_pieces(reducing, params.busy_groups):
+        if len(reducing) > 1 and pays_in_pieces(reducing, params.busy_blocks):
             ways = (self._piece_by_piece, self._stage_by_stage, self._at_once)
             return next(filter(None, (attempt(partial(way, kernel, params)) for way in ways)), None)
-        halves = split_reduction(kernel, params.busy_groups)
+        halves = split_reduction(kernel, params.busy_blocks)
         if halves is None:
             return self._at_once(kernel, params)
         parts = [self._at_once(half, params) for half in halves]
@@ -66,7 +66,7 @@ class GpuRows(GpuRule):
     def _piece_by_piece(self, kernel: Kernel, params: GpuParams) -> _Launches | None:
         """Plan a launch for each statistic and one for the rest: few rows, each too long for one thread block."""
         program = program_of(kernel)
-        programs = in_pieces(program, 2 * params.busy_groups) if program is not None else None
+        programs = in_pieces(program, 2 * params.busy_blocks) if program is not None else None
         if programs is None:
             return None
         parts = [self._planned(each, params) for each in programs]
@@ -147,12 +147,12 @@ class _Emitter:
 
     def kernel(self) -> tirx.Stmt:
         """Return the whole loop nest."""
-        groups = -(-self.program.rows // self.plan.lanes)
-        return launch(self.scope, groups, self.plan.threads, self._group)
+        blocks = -(-self.program.rows // self.plan.lanes)
+        return launch(self.scope, blocks, self.plan.threads, self._thread)
 
-    def _group(self, group, thread) -> tirx.Stmt:
+    def _thread(self, number, thread) -> tirx.Stmt:
         plan, rows = self.plan, self.program.rows
-        self.thread, self.first = thread, group * plan.lanes
+        self.thread, self.first = thread, number * plan.lanes
         quotient, rest = (self._simple(f(thread, index(n))) for f, n in self._split())
         self.lane, self.slice = (rest, quotient) if plan.across else (quotient, rest)
         row = self._simple(self.first + self.lane)

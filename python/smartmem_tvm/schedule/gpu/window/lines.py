@@ -19,11 +19,12 @@ from tvm import DataType
 from ....ir.walk import loads
 from ...core.expressions import Walk
 from ...core.reduction import Reduction
-from ..occupancy import WARP
+from .. import machine
+from ..machine import WARP
 
-_LINE = 128  # bytes
-_ISSUED = 4  # instructions per cycle of a processor
-_GUARDED = 3  # instructions of a load that may lie in the padding
+_LINE = machine.LINE_BYTES
+_ISSUED = machine.ISSUED
+_GUARDED = machine.GUARDED
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,11 +29,11 @@ from ...core.expressions import split_index, uses
 from ...core.instances import Alike, Instances
 from ...core.nest import VECTOR, Scope, allocate, block, index, on_chip, store
 from ...core.reduction import Reduction
+from ..guards import guard
 from ..launch import launch, registers
 from ..sums import Sums, factor_type
-from .guards import guard
 from .texels import runs_along_texels
-from .tile import written_out
+from .window_tiles import written_out
 
 
 class SlideNest:
@@ -62,12 +62,12 @@ class SlideNest:
         self.factors = factors(reduction.term)
         self.held = factor_type(*self.factors, total=str(self.dtype))
 
-    def body(self) -> tirx.Stmt:
+    def kernel(self) -> tirx.Stmt:
         """Return the whole loop nest."""
         extents = {v: self.reduction.extents[v] // self.tile.get(v, 1) for v in self.order}
         total = prod(extents.values())
         threads = min(self.threads, total)
-        groups = -(-total // threads)
+        blocks = -(-total // threads)
 
         def thread(g, t):
             flat = g * index(threads) + t
@@ -76,7 +76,7 @@ class SlideNest:
             fits = [] if total % threads == 0 else [self.scope.analyzer.simplify(flat < index(total))]
             return guard(fits, self._thread(first))
 
-        return launch(self.scope, groups, threads, thread)
+        return launch(self.scope, blocks, threads, thread)
 
     def _thread(self, first: dict) -> tirx.Stmt:
         r = self.reduction

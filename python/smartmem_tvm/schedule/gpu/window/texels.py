@@ -82,9 +82,9 @@ def runs_along_texels(value, var, extents: Mapping) -> bool:
     read = [ld for ld in loads(value) if is_texture(ld.source) and uses(ld, [var])]
     if not read or extents[var] % TEXEL:
         return False
-    group, lane = fresh("group"), fresh("lane")
-    simplifier = Simplifier({**extents, group: extents[var] // TEXEL, lane: TEXEL})
-    where = {var: group * index(TEXEL) + lane}
+    number, lane = fresh("number"), fresh("lane")
+    simplifier = Simplifier({**extents, number: extents[var] // TEXEL, lane: TEXEL})
+    where = {var: number * index(TEXEL) + lane}
 
     def in_texel(load) -> bool:
         *place, at = [simplifier.index(substitute(i, where)) for i in load.indices]

@@ -3,9 +3,9 @@
 
     out[n, f, y, x] += D[n, i, y*s + p*d, x*s + q*d] * W[f, i, p, q]       a window: p and q meet y and x in an index
 
-There are two forms. A convolution with many output channels is tiled as an implicit GEMM (`product`). If few or no
-output channels share an input (depthwise, pooling), a thread slides over neighbours instead (`slide`). A thread writes
-whole texels of a texture (`texels`), also for other short reductions.
+There are two forms. A convolution with many output channels is tiled as an implicit GEMM (`window_product`). If few or
+no output channels share an input (depthwise, pooling), a thread slides over neighbours instead (`slide`). A thread
+writes whole texels of a texture (`texels`), also for other short reductions.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from ...core.decisions import decide, declined, priced
 from ...core.expressions import Walk, largest_divisor, memory_order, uses
 from ...core.fold_policies import folded, in_proportion
 from ...core.reduction import Reduction, reduction_of
+from ..gemm.skeleton import Gemm
 from ..launch import GpuRule
 from .lines import Lines
-from .product import ProductNest
 from .slide import SlideNest
 from .texels import goes_in_texels, terms_in_texels, texel_axes
-from .tile import (
+from .window_product import gathered_product
+from .window_tiles import (
     GpuWindowParams,
     ProductTile,
     SlideTile,
@@ -41,10 +42,12 @@ from .tile import (
     slide_tile_by_lines,
 )
 
-_FEW_TERMS = 64  # most terms of a window without multiplications (pooling)
-_TERMS_OF_A_THREAD = 1024  # most terms of a sum that is written to a texture
-_NEIGHBOURS = 16  # elements that neighbouring threads read at least: a sector of float16
-_TEXELS_OF_A_THREAD = 4  # most texels of a thread along the axis on which a window slides
+# Most terms of a window without multiplications (pooling). Chosen: no times of others were kept (2026-11-21).
+_FEW_TERMS = 64
+_TERMS_OF_A_THREAD = 1024  # most terms of a sum that is written to a texture: assumed on 2026-11-21
+_NEIGHBOURS = 16  # elements that neighbouring threads read at least. Chosen: a sector of float16
+# Most texels of a thread along the axis on which a window slides. Chosen: 16 results; no times were kept (2026-11-25).
+_TEXELS_OF_A_THREAD = 4
 _NO_TEXELS = "its results do not go to the texture by whole texels"
 
 
@@ -62,17 +65,17 @@ class WindowRule(GpuRule):
         left = any(s.is_pointwise and not any(s.outputs[0].same_as(o) for o in whole.outputs) for s in whole.stages)
         return declined("an element-wise stage in the reduction would grow out of proportion") if left else whole
 
-    def plan(self, kernel: Kernel, params: GpuWindowParams) -> ProductNest | SlideNest | None:
+    def plan(self, kernel: Kernel, params: GpuWindowParams) -> Gemm | SlideNest | None:
         """Return how a folded kernel is tiled, or None."""
         reduction = reduction_of(kernel)
         return declined("not one reduction") if reduction is None else self.slide(reduction, params)
 
-    def emit(self, plan: ProductNest | SlideNest) -> tirx.Stmt:
+    def emit(self, plan: Gemm | SlideNest) -> tirx.Stmt:
         """Return the whole loop nest."""
-        return plan.body()
+        return plan.kernel()
 
     @abstractmethod
-    def slide(self, reduction: Reduction, params: GpuWindowParams) -> ProductNest | SlideNest | None:
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> Gemm | SlideNest | None:
         """Return how a reduction is tiled, or None."""
 
 
@@ -89,7 +92,7 @@ class WindowProduct(WindowRule):
         super().__init__(params)
         self.tile = tile
 
-    def slide(self, reduction: Reduction, params: GpuWindowParams) -> ProductNest | None:
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> Gemm | None:
         """Return how a windowed product with enough rows is tiled, or None."""
         product = contraction_of(terms_in_texels(split_groups(reduction)))
         if product is None or not product.rows or not product.columns:
@@ -113,7 +116,7 @@ class WindowProduct(WindowRule):
         if texel and tile.thread_columns % TEXEL:
             return declined("a thread would write parts of texels")
         priced(lambda: product_price(tile, batch, rows, columns, depth, params))
-        return ProductNest(product, tile, bool(texel), params.limits.half_lanes)
+        return gathered_product(product, tile, bool(texel), params.limits.half_lanes)
 
 
 class WindowSlide(WindowRule):

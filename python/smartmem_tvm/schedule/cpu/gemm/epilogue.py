@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Epilogues: the start values of sums, and the use of the finished ones.
+
+`contraction_epilogue` has that of a contraction, `chain_product` that of a product in a chain of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tvm import tirx
+
+from .axis import Strip
+
+
+class Epilogue(Protocol):
+    """The start values of sums, and the use of the finished ones."""
+
+    start: tirx.PrimExpr
+
+    def asked(self, rows: Strip, columns: Strip) -> tirx.Stmt | None:
+        """Return prefetches of the places that results go to, or None."""
+
+    def stays_in_registers(self, columns: Strip) -> bool:
+        """Whether results are stored from the registers; else from a copy of the sums in scratch memory."""
+
+    def element(self, value, row, column) -> tirx.Stmt:
+        """Return the store of one result, given its sum."""
+
+    def block(self, sums, rows: Strip, columns: Strip) -> tirx.Stmt:
+        """Return the stores of all results of a tile, given scratch memory with its sums."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The epilogue that only stores sums, from the registers: ``put(value, row, column)``."""
+
+    put: Callable[..., tirx.Stmt]
+    start: tirx.PrimExpr
+
+    def asked(self, _rows: Strip, _columns: Strip) -> None:
+        """Return None: no prefetch."""
+
+    def stays_in_registers(self, _columns: Strip) -> bool:
+        """Whether sums are stored from the registers: yes."""
+        return True
+
+    def element(self, value, row, column) -> tirx.Stmt:
+        """Return the store of a sum."""
+        return self.put(value, row, column)

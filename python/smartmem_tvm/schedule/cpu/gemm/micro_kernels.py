@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of micro-kernels: instruction set, register tile, and the layout in which each needs its operands.
+
+A product takes the first row that multiplies its type of elements and whose instructions the processor has.
+docs/micro_kernels.md says how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from ....ir import packings
+from ..params import CpuParams
+from .accumulators import Accumulators
+from .amx import DEPTH
+from .amx_block import SPAN
+
+BFLOAT16, FLOAT, PAIRS, QUADS = "bfloat16", "float32", packings.PAIRS.name, packings.QUADS.name
+
+
+@dataclass(frozen=True)
+class Row:
+    """One micro-kernel.
+
+    Attributes
+    ----------
+    name : str
+    numbers : tuple of str
+        Types of elements that it multiplies; empty for all types.
+    runs_on : callable
+        Properties of a processor -> whether it has the instructions.
+    step : int
+        Steps along the depth whose products one instruction adds to a sum.
+    block : tuple of two int, or None
+        Rows and columns of a tile (AMX: of four tile registers); None if `tile.best_tile` chooses them to fit the
+        vector registers.
+    left, right : str
+        The layout of the operand in memory.
+    module : str
+        The module of `gemm` that has its class.
+    dots : callable or None
+        For `FmaKernel`: ``(accumulators, left, right, packing, cpu) -> statement`` that adds the products of one step
+        to the sums of a tile by a dot-product instruction, or None if that cannot read the operands. None for all
+        others.
+    """
+
+    name: str
+    numbers: tuple[str, ...]
+    runs_on: Callable[[CpuParams], bool]
+    step: int
+    block: tuple[int, int] | None
+    left: str
+    right: str
+    module: str
+    dots: Callable[..., tirx.Stmt | None] | None = None
+
+
+_ANYWHERE, _PANELS = "in place, or rows", "contiguous along the columns: in place, or panels of [depth, width]"
+
+AMX = Row(
+    *("amx", (BFLOAT16,), lambda cpu: cpu.tiles, DEPTH, (SPAN, SPAN)),
+    left="[row // 16, k // 32, row % 16, k % 32]",
+    right="[column // 16, k // 32, k % 32 // 2, column % 16, k % 2]",
+    module="amx_kernel",
+)
+DOT_OF_PAIRS = Row(
+    *("dot of pairs", (PAIRS,), lambda cpu: cpu.pairs, 2, None, _ANYWHERE, _PANELS),
+    module="fma_kernel",
+    dots=Accumulators.add_dots,
+)
+DOT_OF_QUADS = Row(
+    *("dot of quads", (QUADS,), lambda cpu: cpu.quads, 4, None, _ANYWHERE, _PANELS),
+    module="fma_kernel",
+    dots=Accumulators.add_dots,
+)
+FMA = Row("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma_kernel")
+
+MICRO_KERNELS = (AMX, DOT_OF_QUADS, DOT_OF_PAIRS, FMA)
+"""In the order in which a product looks for one; the last row multiplies every type on every processor."""
+
+
+def micro_kernel(numbers: str, cpu: CpuParams) -> Row:
+    """Return the micro-kernel for operands whose elements are of type `numbers`, on a processor."""
+    return next(row for row in MICRO_KERNELS if numbers in (row.numbers or (numbers,)) and row.runs_on(cpu))

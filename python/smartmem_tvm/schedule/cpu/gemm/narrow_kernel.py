@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The micro-kernel of multiply-adds along the depth: for fewer columns than a vector has.
+
+    acc[height * width, steps] = 0                                  registers
+    for q: acc[i, j] += left[i, q * steps + lane] * right[q * steps + lane, j]
+    result = finish(start + sum over lanes of acc[i, j])
+
+Both operands are read in vectors along the depth: the left one has to be contiguous along it, and the right one is
+copied so that it is, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from ...core.nest import UNROLL, VECTOR, Scope, allocate, block, index, scratch, store
+from ..params import CpuParams
+from ..tile import narrow_rows, row_tiles
+from .accumulators import Accumulators
+from .axis import Strip
+from .epilogue import Epilogue
+from .gemm import Tile
+from .operands import DepthStep, Reader, Source
+
+
+@dataclass(frozen=True, eq=False)
+class NarrowKernel:
+    """The micro-kernel with its operands; `FmaKernel` explains the attributes that both have.
+
+    Attributes
+    ----------
+    depth, steps : int
+        Steps of the whole depth, and of a vector.
+    """
+
+    scope: Scope
+    params: CpuParams
+    dtype: str
+    left: Reader
+    right: Source
+    depth: int
+    steps: int
+    epilogue: Epilogue
+    times: Callable
+
+    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+        """Return the tiles of a panel, after its copy."""
+        right = self.right.of(held)
+        return right.around(each(lambda rows, columns: self.tile(rows, columns, right)))
+
+    def tile(self, rows: Strip, columns: Strip, right: Reader) -> tirx.Stmt:
+        """Return one tile."""
+        done = scratch([rows.size, columns.size], self.dtype, "done")
+        sums = [
+            self.scope.loop(
+                count,
+                lambda t, f=first, h=high: self._add_up(rows, columns, index(f) + t * index(h), h, right, done),
+                "part",
+            )
+            for first, count, high in row_tiles(rows.size, narrow_rows(columns.size, self.params))
+        ]
+        ask = self.epilogue.asked(rows, columns)
+        return allocate([done], block(ask, *sums, self.epilogue.block(done, rows, columns)))
+
+    def _add_up(self, rows: Strip, columns: Strip, first, height: int, right: Reader, done) -> tirx.Stmt:
+        """Return the statements that write `height` rows of sums, from row `first` of the tile on, into `done`."""
+        steps, width, across = self.steps, columns.size, index(columns.size)
+        acc = Accumulators(self.scope, height * width, steps, steps, self.dtype)
+        lanes = scratch([height, width, steps], self.dtype, "lanes")
+
+        def add(q) -> tirx.Stmt:
+            def product(i, j, value):
+                step = DepthStep(q * index(steps) + j)
+                left = self.left.at(rows, step)(first + tirx.floordiv(i, across))
+                return value + self.times(left, right.at(columns, step)(tirx.floormod(i, across)))
+
+            return acc.set(product)
+
+        def total(i, j) -> tirx.Stmt:
+            def fold(half: int) -> tirx.Stmt:
+                return self.scope.loop(
+                    half, lambda v: store(lanes, lanes[i, j, v] + lanes[i, j, v + half], i, j, v), "v", VECTOR
+                )
+
+            halves = (steps >> n for n in range(1, steps.bit_length()))
+            return block(*map(fold, halves), store(done, self.epilogue.start + lanes[i, j, 0], first + i, j))
+
+        start = acc.set(lambda i, j, _: tirx.const(0, self.dtype))
+        spill = acc.each(lambda i, j, value: store(lanes, value, tirx.floordiv(i, across), tirx.floormod(i, across), j))
+        sums = self.scope.loop(
+            height, lambda i: self.scope.loop(width, lambda j: total(i, j), "j", UNROLL), "i", UNROLL
+        )
+        multiply = self.scope.loop(self.depth // steps, add, "k")
+        return allocate([lanes], block(acc.allocate(start, multiply, spill), sums))

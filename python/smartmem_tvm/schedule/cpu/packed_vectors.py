@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The x86 instructions that multiply vectors of packed integers (`ir.packings`) and add up what belongs together.
+
+On processors with VNNI, LLVM fuses the one for pairs with the addition to a sum into one instruction. The one for quads
+adds to a sum itself; for processors without it there is `split_quads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import ir, sym, tirx
+
+from ...ir.kernel import is_own, substitute
+from ...ir.packings import PAIRS, Packing, packed_factors
+from ...ir.pairs import BYTES, INTEGER, widened
+from ...ir.walk import contains, loads
+from ..core.nest import Scope, index
+from .params import CpuParams
+
+_PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+_QUADS = {16: "llvm.x86.avx512.vpdpbusd.512", 8: "llvm.x86.avx512.vpdpbusd.256"}
+
+
+def adder(packing: Packing, lanes: int, params: CpuParams) -> Callable | None:
+    """Return a function that adds dot products to sums, None if the processor has no instruction for it.
+
+    It takes vectors of `lanes` sums, of the left operand, and of the right one.
+    """
+    if packing.numbers == PAIRS.numbers:
+        add = _pairs_added(lanes) if params.pairs else None
+    else:
+        add = _quads_added(lanes) if params.quads and lanes in _QUADS else None
+    if add is None or not packing.turned:
+        return add
+    return lambda sums, left, right: add(sums, right, left)
+
+
+def _pairs_added(lanes: int) -> Callable | None:
+    name = _PAIRS.get(lanes)
+    if name is None:
+        return None
+
+    def add(sums, left, right):
+        halves = (_as(each, "int16", 2 * lanes) for each in (left, right))
+        return sums + tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", name, *halves)
+
+    return add
+
+
+def _quads_added(lanes: int) -> Callable:
+    def add(sums, left, right):
+        quarters = (_as(each, "int8", 4 * lanes) for each in (left, right))
+        return tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", _QUADS[lanes], sums, *quarters)
+
+    return add
+
+
+def _as(vector, dtype: str, lanes: int):
+    """Return the bits of a vector as one of another type."""
+    kind = f"{dtype}x{lanes}"
+    return vector if str(vector.ty.dtype) == kind else tirx.reinterpret(kind, vector)
+
+
+def sums_of_dots(store: tirx.BufferStore, lane, count: int, params: CpuParams) -> list[tirx.BufferStore] | None:
+    """Return ``sums[.., lane] += dot(left, right[.., lane])`` as vectors, None if the store has another form.
+
+    Parameters
+    ----------
+    lane : tirx.Var
+        From 0 to `count` - 1, a multiple of a vector's lanes.
+    """
+    total, lanes, (*_, place) = store.value, params.lanes, store.indices
+    found = packed_factors(total.b) if isinstance(total, tirx.Add) else None
+    if found is None or count % lanes or not place.same_as(lane):
+        return None
+    packing, factors = found
+    if not isinstance(total.a, ir.TensorLoad) or not is_own(total.a, store):
+        return None
+    left, right = sorted(factors, key=lambda each: contains(each, ir.Var, lane.same_as))
+    add = adder(packing if left.same_as(factors[0]) else packing.turn(), lanes, params)
+    outer = loads(right)[0].indices[:-1] if isinstance(right, ir.TensorLoad) else [lane]
+    if add is None or any(contains(each, ir.Var, lane.same_as) for each in (left, *outer)):
+        return None
+    one, zero = (substitute(right.indices[-1], {lane: index(at)}) for at in (1, 0))
+    if not sym.Analyzer().can_prove_equal(one - zero, index(1)):
+        return None
+
+    def vector(first: int) -> tirx.BufferStore:
+        at = [*store.indices[:-1], tirx.Ramp(index(first), index(1), lanes)]
+        along = vector_of(substitute(right, {lane: index(first)}), lanes)
+        return tirx.BufferStore(
+            store.buffer, add(tirx.BufferLoad(store.buffer, at), tirx.Broadcast(widened(left), lanes), along), at
+        )
+
+    return [vector(first) for first in range(0, count, lanes)]
+
+
+def lies_in_row(scope: Scope, at: Callable, width: int) -> bool:
+    """Whether ``at(0)`` to ``at(width - 1)`` are contiguous loads."""
+    first = scope.simplify(at(index(0)))
+    if not isinstance(first, ir.TensorLoad):
+        return False
+    column = tirx.Var("column", str(index(0).ty.dtype))
+    analyzer = sym.Analyzer()
+    scope.analyzer.bind(column, ir.Range(index(0), index(width)))
+    there = scope.simplify(at(column))
+    *outer, last = (scope.index(b - a) for a, b in zip(first.indices, there.indices, strict=True))
+    return all(analyzer.can_prove_equal(each, index(0)) for each in outer) and analyzer.can_prove_equal(last, column)
+
+
+def vector_of(load, lanes: int):
+    """Return the vector of packed integers that begins with a load; pairs of bytes are widened to 16-bit integers."""
+    *outer, last = load.indices
+    vector = tirx.BufferLoad(load.source, [*outer, tirx.Ramp(last, index(1), lanes)])
+    if str(load.ty.dtype) != BYTES:
+        return vector
+    return tirx.reinterpret(f"int8x{2 * lanes}", vector).astype(f"int16x{2 * lanes}")

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiles of a chain of rows (attention) on a GPU, as data, and the cost model that chooses one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+
+from ....target import Limits
+from ...core.plans import Price
+from .. import machine
+from ..machine import ADDRESSES, FLOAT_BYTES, VECTOR, WARP, Processor
+from ..occupancy import register_tile
+
+_LIMITS, _PROCESSOR = Limits(), Processor()
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """A product of the rows of a block: its number of columns, and of terms of a sum (`depth`).
+
+    `arranged` says that its left operand has to be copied to shared memory first.
+    """
+
+    columns: int
+    depth: int
+    arranged: bool
+
+
+@dataclass(frozen=True)
+class KeptVector:
+    """A vector per row: its length, and the numbers of the products that write it by columns or read it by terms."""
+
+    length: int
+    written: tuple[int, ...]
+    read: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ChainShape:
+    """The sizes of a chain of rows.
+
+    Attributes
+    ----------
+    batch, rows : int
+        Number of sets of matrices, and of the rows that share one set.
+    products : tuple of ProductShape
+    kept : tuple of KeptVector
+        Vectors per row that stay on chip between products.
+    scalars : int
+        Number of statistics.
+    longest : int
+        Most values of a row that an element-wise stage or a statistic goes through.
+    """
+
+    batch: int
+    rows: int
+    products: tuple[ProductShape, ...]
+    kept: tuple[KeptVector, ...]
+    scalars: int
+    longest: int
+
+
+@dataclass(frozen=True)
+class ChainProductTile:
+    """How the threads of a thread block share a product.
+
+    Attributes
+    ----------
+    thread_rows, thread_columns : int
+        Register tile: results that a thread keeps in registers.
+    slices : int
+        Parts of the threads, each of which sums a part of the terms.
+    depth : int
+        Terms per slice that are in shared memory at a time; a multiple of four.
+    """
+
+    thread_rows: int
+    thread_columns: int
+    slices: int
+    depth: int
+
+    @property
+    def terms(self) -> int:
+        """Terms in shared memory at a time."""
+        return self.slices * self.depth
+
+    def shares_evenly(self, rows: int, threads: int) -> bool:
+        """Whether the threads of a thread block share its rows evenly."""
+        return rows % self.thread_rows == 0 and threads % (self.slices * (rows // self.thread_rows)) == 0
+
+
+@dataclass(frozen=True)
+class ChainTile:
+    """The rows and threads of a thread block, and its tile for each product of the chain."""
+
+    rows: int
+    threads: int
+    products: tuple[ChainProductTile, ...]
+
+    def down(self, number: int) -> int:
+        """Return the threads along the rows in product `number`."""
+        return self.rows // self.products[number].thread_rows
+
+    def across(self, number: int) -> int:
+        """Return the threads along the columns in product `number`."""
+        return self.threads // (self.products[number].slices * self.down(number))
+
+    def columns(self, number: int) -> int:
+        """Return the columns of the matrix that are in shared memory at a time in product `number`."""
+        return self.across(number) * self.products[number].thread_columns
+
+    @property
+    def row_threads(self) -> int:
+        """Threads that share the work on a row between products."""
+        return self.threads // self.rows
+
+
+@dataclass(frozen=True)
+class GpuChainParams:
+    """Properties of a GPU that the rule for chains of rows uses; the default numbers are those of a large one.
+
+    Attributes
+    ----------
+    limits : Limits
+        Those of the target, as far as the candidates go.
+    processor : Processor
+    tile_bytes : int
+        Most bytes of shared memory for the part of a matrix.
+    row_values : int
+        Most values of a row that a thread keeps in registers.
+    matrix_bytes : int
+        Most bytes of the matrices of a batch: every block of rows reads all of them.
+    least_rows : int
+        Rows of a thread block below which reading the matrices takes longer than multiplying.
+    shared_cycles : float
+        Cycles of a vector load from shared memory by a warp.
+    term_latency, round_latency, fetch_latency, value_latency : float
+        Latency in cycles that only other thread blocks hide: of a thread per term, per part of a matrix, per value of a
+        matrix that the thread copies to shared memory, and per value of a row that it works on.
+    overlap : float
+        Share of the smaller of waiting and working that adds to the larger.
+    launch, apart : float
+        Cycles of a chain beside the above, and cycles of each of the separate kernels in its place that the estimates
+        of `gpu_matmul_params` leave out.
+    rows, threads, thread_tiles, slices, depths
+        Candidates.
+    """
+
+    limits: Limits = _LIMITS
+    processor: Processor = _PROCESSOR
+    tile_bytes: int = 18 * 1024
+    row_values: int = 32
+    matrix_bytes: int = 384 * 1024
+    least_rows: int = 8
+    shared_cycles: float = machine.SHARED_VECTOR_CHAIN
+    term_latency: float = 18.0
+    round_latency: float = machine.ROUND_LATENCY_CHAIN
+    fetch_latency: float = 10.0
+    value_latency: float = 5.0
+    overlap: float = 0.45
+    launch: float = 2000.0
+    apart: float = 4000.0
+    rows: tuple[int, ...] = (8, 16, 32, 64)
+    threads: tuple[int, ...] = (64, 128, 256)
+    thread_tiles: tuple[tuple[int, int], ...] = ((4, 4), (4, 8), (8, 4), (8, 8))
+    slices: tuple[int, ...] = (1, 2, 4, 8)
+    depths: tuple[int, ...] = (8, 16, 32)
+
+    @classmethod
+    def of(cls, limits: Limits) -> GpuChainParams:
+        """Return the parameters with the limits of a target; the rest is a guess if the target names no device."""
+        sizes, row = cls(limits.at_most(max(cls.threads), cls.limits.shared_bytes)), limits.device
+        if row is None:
+            return sizes
+        return replace(
+            sizes,
+            processor=replace(sizes.processor, shared_bytes=row.local_bytes),
+            row_values=min(sizes.row_values, row.registers // 2),
+        )
+
+
+def _pitch(length: int, parts: list[int]) -> int:
+    """Return the distance in elements between on-chip rows of `length` that are accessed in whole tiles of `parts`.
+
+    Rows begin in different banks of shared memory: a quarter of a warp reads vectors of several rows at once.
+    """
+    most = max([length, *(-(-length // part) * part for part in parts)])
+    return -(-most // WARP) * WARP + 2 * VECTOR
+
+
+def kept_pitch(vector: KeptVector, tile: ChainTile) -> int:
+    """Return the distance in elements between rows of a vector that stays on chip."""
+    parts = [tile.columns(n) for n in vector.written] + [tile.products[n].terms for n in vector.read]
+    return _pitch(vector.length, parts)
+
+
+def left_pitch(number: int, shape: ChainShape, tile: ChainTile) -> int:
+    """Return the distance in elements between rows of a left operand that is copied to shared memory."""
+    return _pitch(shape.products[number].depth, [tile.products[number].terms])
+
+
+def work_size(number: int, tile: ChainTile) -> int:
+    """Return the elements of shared memory for the part of a matrix, reused for the sums of slices after it."""
+    own, columns = tile.products[number], tile.columns(number)
+    return max(own.terms * (columns + VECTOR), own.slices * tile.rows * columns if own.slices > 1 else 0)
+
+
+def shared_bytes(shape: ChainShape, tile: ChainTile) -> int:
+    """Return the shared memory of a thread block in bytes."""
+    total = max(work_size(n, tile) for n in range(len(tile.products)))
+    total += sum(tile.rows * kept_pitch(vector, tile) for vector in shape.kept)
+    total += sum(tile.rows * left_pitch(n, shape, tile) for n, p in enumerate(shape.products) if p.arranged)
+    return FLOAT_BYTES * (total + shape.scalars * (tile.rows + tile.threads))
+
+
+def _fits(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> bool:
+    shared = shared_bytes(shape, tile)
+    return shared <= params.limits.shared_bytes and -(-shape.longest // tile.row_threads) <= params.row_values
+
+
+def _product_cycles(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
+    """Return the cycles of a product: (those that a thread block keeps a processor busy, those that it takes alone)."""
+    own, product_ = tile.products[number], shape.products[number]
+    columns, warps = tile.columns(number), tile.threads / WARP
+    parts, steps = -(-product_.columns // columns), -(-product_.depth // own.terms)
+    vectors = own.thread_rows / VECTOR + own.thread_columns / VECTOR
+    issued = own.thread_rows * own.thread_columns + vectors + 1  # a warp issues one instruction per cycle at most
+    term = max(warps * issued * WARP / params.processor.lanes, warps * vectors * params.shared_cycles)
+    fetched = own.terms * columns
+    move = FLOAT_BYTES * fetched / params.processor.bytes_per_cycle
+    adding = own.slices * tile.rows * columns / 16 if own.slices > 1 else 0
+    busy = parts * (steps * (own.depth * term + move) + adding)
+    step = own.depth * max(term, issued + params.term_latency) + params.fetch_latency * fetched / tile.threads
+    alone = parts * (steps * (step + params.round_latency) + adding + params.round_latency)
+    if product_.arranged:
+        alone += params.fetch_latency * tile.rows * product_.depth / tile.threads + params.round_latency
+    return busy, alone
+
+
+def cycles(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> float:
+    """Estimate the cycles of a chain: those that its busiest processor computes and waits."""
+    busy, waiting = _busy_and_waiting(shape, tile, params)
+    return max(busy, waiting) + params.overlap * min(busy, waiting) + params.launch
+
+
+def price(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Price:
+    """Return `cycles`, broken down into terms."""
+    busy, waiting = _busy_and_waiting(shape, tile, params)
+    terms = {"products and rows": busy, "what a thread block waits for": waiting, "launch": params.launch}
+    how = f"the longer of the first two, {params.overlap} of the shorter, and the launch"
+    return Price(cycles(shape, tile, params), terms, how)
+
+
+def _busy_and_waiting(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
+    blocks = shape.batch * -(-shape.rows // tile.rows)
+    mine = -(-blocks // params.limits.processors)
+    each = [_product_cycles(n, shape, tile, params) for n in range(len(tile.products))]
+    busy = mine * (sum(b for b, _ in each) + 12 * tile.rows * shape.longest / params.processor.lanes)
+    at_once = max(1, min(mine, _resident(shape, tile, params)))
+    through = params.value_latency * -(-shape.longest // tile.row_threads)
+    return busy, -(-mine // at_once) * (sum(a for _, a in each) + through)
+
+
+def _resident(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> int:
+    """Return the thread blocks resident on a processor."""
+    results = max(t.thread_rows * t.thread_columns for t in tile.products)
+    return params.processor.resident(tile.threads, shared_bytes(shape, tile), 80 + 2 * results)
+
+
+def candidates(
+    number: int, shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams
+) -> list[ChainProductTile]:
+    """Return every tile of a product for a thread block of these rows and threads, `most_bytes` for the matrix part."""
+    found, product_ = [], shape.products[number]
+    for (down, across), slices, depth in product(params.thread_tiles, params.slices, params.depths):
+        own = ChainProductTile(down, across, slices, depth)
+        if not own.shares_evenly(rows, threads):
+            continue
+        tile = replace(ChainTile(rows, threads, ()), products=(own,) * (number + 1))
+        deep = own.terms >= 2 * product_.depth and depth > params.depths[0]
+        values = register_tile(down, across, -(-own.terms * tile.columns(number) // threads))
+        spills = values + ADDRESSES > params.limits.registers
+        if FLOAT_BYTES * work_size(number, tile) <= most_bytes and not deep and not spills:
+            found.append(own)
+    return found
+
+
+@cache
+def best_chain_tile(shape: ChainShape, params: GpuChainParams) -> ChainTile | None:
+    """Return the cheapest tile for a chain, or None if it fits no thread block."""
+    best, least = None, float("inf")
+    halves = (params.tile_bytes, params.tile_bytes // 2, params.tile_bytes // 4)
+    for rows, threads, most_bytes in product(params.rows, params.threads, halves):
+        if threads > params.limits.work_group or threads % rows or rows < params.least_rows:
+            continue
+        tile = _tile(shape, rows, threads, most_bytes, params)
+        if tile is not None and (time := cycles(shape, tile, params)) < least:
+            best, least = tile, time
+    return best
+
+
+def _tile(shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams) -> ChainTile | None:
+    """Return the best tile of each product by itself; None if these do not fit in a thread block together."""
+    chosen: list[ChainProductTile] = []
+    for number in range(len(shape.products)):
+
+        def time(own: ChainProductTile, number: int = number) -> float:
+            tile = ChainTile(rows, threads, (own,) * (number + 1))
+            return sum(_product_cycles(number, shape, tile, params))
+
+        found = sorted(candidates(number, shape, rows, threads, most_bytes, params), key=time)
+        if not found:
+            return None
+        chosen.append(found[0])
+    tile = ChainTile(rows, threads, tuple(chosen))
+    return tile if _fits(shape, tile, params) else None

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiles of windowed kernels on a GPU, and the cost models that choose one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import ClassVar
+
+from ....planner.texture_form import TEXEL
+from ....target import Limits
+from ...core.expressions import largest_divisor
+from ...core.plans import Price
+from ...core.reduction import Reduction
+from .. import machine
+from ..machine import ADDRESSES, VECTOR, WARP, Processor
+from ..occupancy import BlockTile, fits
+from .lines import Lines
+
+
+@dataclass(frozen=True)
+class ProductTile(BlockTile):
+    """A tile of a windowed product that a thread block computes.
+
+    Rows are output channels (the weights), columns are pixels; `depth` is of one slice.
+
+    Attributes
+    ----------
+    slices : int
+        Parts of the sum that are computed at the same time, each by its own threads, and then added up.
+    vector : int
+        Widest vector that a thread reads from shared memory, in elements; if it is 1, neighbouring results belong to
+        neighbouring threads.
+    """
+
+    splits: ClassVar[int] = 1  # no split-K: slices take its place
+    band: ClassVar[int] = 0
+    slices: int = 1
+    vector: int = 4
+
+    @property
+    def terms(self) -> int:
+        """Terms in shared memory at a time, of all slices."""
+        return self.depth * self.slices
+
+    @property
+    def shared_sums(self) -> int:
+        """Slices whose sums pass through shared memory: all of them, since each finishes some of the results."""
+        return self.slices if self.slices > 1 else 0
+
+    @property
+    def pad(self) -> int:
+        """Padding between rows in shared memory, in elements: threads that store down a column use several banks."""
+        return VECTOR
+
+
+@dataclass(frozen=True)
+class SlideTile:
+    """Results of one thread that slides a window over its inputs.
+
+    Attributes
+    ----------
+    across : int
+        Results along the axis that the window slides on.
+    down : int
+        Results along the axis before it.
+    rows : int
+        Output channels that read the same inputs.
+    taps : int
+        Most terms of the sum that are unrolled; the rest is a loop.
+    threads : int
+        Threads of a thread block.
+    """
+
+    across: int
+    down: int
+    rows: int
+    taps: int
+    threads: int
+
+
+_LIMITS, _PROCESSOR = Limits(), Processor(threads=1536)
+
+
+@dataclass(frozen=True)
+class GpuWindowParams:
+    """Parameters of the rules for windows on a GPU.
+
+    Attributes
+    ----------
+    limits : Limits
+        Those of the target, as far as the candidates go.
+    processor : Processor
+        Only its threads count: the estimate ignores shared memory and registers.
+    busy_threads : int
+        Threads that keep a processor busy; with fewer, a thread gets fewer results, or a sum is cut in slices.
+    product_rows : int
+        Least rows that share inputs through shared memory; fewer share them in registers (a sliding window).
+    taps, written : int
+        Most terms that are unrolled, and most terms times results: unrolled loads are all in flight at once.
+    run : int
+        Contiguous results that one thread finishes at once: 4 for a texture (a texel), else 1.
+    """
+
+    limits: Limits = _LIMITS
+    processor: Processor = _PROCESSOR
+    busy_threads: int = 256
+    product_rows: int = 16
+    taps: int = 49
+    written: int = 400
+    run: int = 1
+
+    @classmethod
+    def of(cls, limits: Limits) -> GpuWindowParams:
+        """Return the parameters of a target with these limits."""
+        return cls(limits.at_most(cls.limits.work_group, cls.limits.shared_bytes))
+
+    @property
+    def busy(self) -> int:
+        """Threads that keep the whole device busy."""
+        return self.limits.processors * self.busy_threads
+
+    @property
+    def slide_threads(self) -> int:
+        """Threads of a thread block whose threads share nothing."""
+        return min(_SLIDE_THREADS, self.limits.work_group)
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """The limits that the best choices of a rule depend on."""
+        limits = self.limits
+        sizes = {"threads": limits.work_group, "shared": limits.shared_bytes}
+        return {**sizes, "vector": limits.shared_vector, "run": self.run}
+
+    def in_texels(self) -> GpuWindowParams:
+        """Return the parameters for results in a texture."""
+        return replace(self, run=TEXEL)
+
+
+# (rows, columns, rows of a thread, columns of a thread). Chosen: candidates, from 2026-11-21.
+_TILES = (
+    (64, 64, 8, 4),
+    (64, 64, 4, 4),
+    (32, 64, 4, 4),
+    (64, 32, 4, 4),
+    (32, 32, 4, 4),
+    (32, 32, 4, 2),
+    (16, 64, 4, 4),
+    (16, 32, 4, 4),
+    (16, 32, 2, 2),
+)
+_SLICES = (1, 2, 4, 8)  # parts of the terms of a sum, each with threads of its own. Chosen: candidates
+_SLIDE_THREADS = 128  # threads of a thread block that share nothing. Chosen: four warps; no others were timed
+_MOST_RESULTS = 16  # results of a thread that slides. Chosen: no times of more were kept (2026-11-25)
+_ISSUED = machine.ISSUED
+_ALONE = machine.ISSUED_BY_WARP
+_WAIT = machine.WINDOW_WAIT
+_PER_GATHERED = machine.PER_GATHERED
+
+
+def depth_step(depth: int, window: int) -> int:
+    """Return the terms of a step: whole windows, or a divisor of one: window positions of a thread stay the same."""
+    if window <= 64:
+        return min(depth, window * max(1, 16 // window))
+    return max(d for d in range(1, 17) if window % d == 0)
+
+
+def product_tile(
+    batch: int, rows: int, columns: int, depth: int, window: int, params: GpuWindowParams
+) -> ProductTile | None:
+    """Return the tile with the lowest estimated time for a product of these extents; None if none fits.
+
+    Parameters
+    ----------
+    window : int
+        Terms of the sum for one input channel.
+    """
+    step, limits, vector = depth_step(depth, window), params.limits, params.limits.shared_vector
+    tiles = [ProductTile(r, c, step, tr, tc, slices, vector) for r, c, tr, tc in _TILES for slices in _SLICES]
+    fitting = [
+        tile
+        for tile in tiles
+        if tile.threads >= 2 * WARP
+        and fits(tile, limits)
+        and (tile.slices == 1 or tile.slices * step <= depth)
+        and tile.thread_columns % params.run == 0
+        and tile.thread_rows * tile.thread_columns % (tile.slices * params.run) == 0
+    ]
+    if fitting:
+        return min(fitting, key=lambda t: _cycles(t, batch, rows, columns, depth, params))
+    # Registers may spill, but the threads and shared memory of a thread block have hard limits.
+    smallest = [ProductTile(16, 32, min(step, 16), down, max(down, params.run), 1, vector) for down in (2, 4)]
+    within = replace(limits, registers=max(t.values for t in smallest) + ADDRESSES)
+    return next((tile for tile in smallest if fits(tile, within)), None)
+
+
+def _cycles(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> float:
+    """Estimate the cycles of the processor with the most thread blocks."""
+    work, waits = _work_and_waits(tile, batch, rows, columns, depth, params)
+    return work + waits
+
+
+def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Price:
+    """Return the same, broken down into terms."""
+    work, waits = _work_and_waits(tile, batch, rows, columns, depth, params)
+    return Price(work + waits, {"instructions": work, "waiting for memory and barriers": waits})
+
+
+def _work_and_waits(
+    tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams
+) -> tuple[float, float]:
+    blocks = -(-batch * -(-rows // tile.rows) * -(-columns // tile.columns) // params.limits.processors)
+    warps = tile.threads / WARP
+    held = min(blocks, max(1, params.processor.resident(tile.threads)))
+    steps = -(-depth // (tile.depth * tile.slices))
+    results = tile.thread_rows * tile.thread_columns
+    each = results + (tile.thread_rows + tile.thread_columns) / 2
+    each += _PER_GATHERED * (tile.rows + tile.columns) / tile.slice_threads
+    work = blocks * warps * (steps * tile.depth * each + 4 * results * (tile.slices > 1))
+    waits = _WAIT * (steps + (tile.slices > 1)) * blocks / held
+    return work / min(_ISSUED, _ALONE * warps * held), waits
+
+
+def slide_tile(
+    across: int, down: int, rows: int, results: int, params: GpuWindowParams, together: int = 1
+) -> SlideTile:
+    """Return the tile for a window that slides over `results` results, `across` of them along its axis.
+
+    Parameters
+    ----------
+    together : int
+        Results of a thread at each point of the tile: 4 for a texture (a texel), else 1.
+    """
+    shapes = sorted(
+        {(largest_divisor(across, a), largest_divisor(rows, r)) for a in (8, 4, 2, 1) for r in (8, 4, 2, 1)},
+        key=lambda s: (prod(s), min(s)),
+        reverse=True,
+    )
+    least = shapes[-1]
+    busy = (s for s in shapes if together * prod(s) <= _MOST_RESULTS and results // (together * prod(s)) >= params.busy)
+    across, rows = next(busy, least)
+    each = together * across * rows
+    # Unrolled loads are all in flight at once.
+    return SlideTile(across, 1, rows, _taps(each, params.written, params), params.slide_threads)
+
+
+def _taps(results: int, written: int, params: GpuWindowParams) -> int:
+    """Return the most terms that are unrolled for `results` results of a thread."""
+    return min(params.taps, written // results, params.limits.registers - ADDRESSES - results)
+
+
+def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWindowParams) -> SlideTile:
+    """Return the tile whose loads take the fewest cycles, among those that leave the device enough threads.
+
+    Parameters
+    ----------
+    axes : tuple
+        Iterators along which a thread may have several results: that on which the window slides, the one before it,
+        and the channels of a group; None where there is none.
+    """
+    extents = lines.reduction.extents
+    counts = [sorted({largest_divisor(extents.get(v, 1), most) for most in (1, 2, 4, 8)}) for v in axes]
+    shapes = [shape for shape in product(*counts) if prod(shape) <= _MOST_RESULTS]
+    busy = [shape for shape in shapes if results // prod(shape) >= params.busy] or [(1, 1, 1)]
+
+    def tile(shape) -> SlideTile:
+        # Twice as many terms are unrolled: those of a two-dimensional tile share most of their loads.
+        return SlideTile(*shape, _taps(prod(shape), 2 * params.written, params), params.slide_threads)
+
+    def cycles(shape) -> float:
+        own = tile(shape)
+        sizes = {v: n for v, n in zip(axes, shape, strict=True) if v is not None}
+        return lines.cycles(sizes, written_out(lines.reduction, own.taps))
+
+    return tile(min(busy, key=cycles))
+
+
+def written_out(reduction: Reduction, taps: int) -> tuple:
+    """Return the last iterators of a sum that have at most `taps` terms together."""
+    many, count = 1, 0
+    for var in reversed(reduction.reduce):
+        if many * reduction.extents[var] > taps:
+            break
+        many, count = many * reduction.extents[var], count + 1
+    return reduction.reduce[len(reduction.reduce) - count :]

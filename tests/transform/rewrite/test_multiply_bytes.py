@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MultiplyBytes: products of dequantized bytes as exact sums of integers, and what stays in floats."""
+
+import numpy as np
+import pytest
+import tvm
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from against_onnxruntime import integers, model_of
+from smartmem_tvm import compile, from_onnx
+from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.target import parse_target
+from smartmem_tvm.transform import MultiplyBytes
+from smartmem_tvm.transform.rewrite import multiply_bytes
+
+WITH = parse_target('{"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}')
+"""A processor with VNNI; this machine need not be one."""
+
+
+def quantized(random: np.random.Generator, shape: tuple, dtype: str, along: int | None) -> tuple[np.ndarray, dict]:
+    """Bytes with a scale and a zero point, or several along an axis: attributes and numbers."""
+    count = (shape[along],) if along is not None else ()
+    array = integers(random, dtype, shape)
+    zero = integers(random, dtype, count) if random.random() < 0.7 else np.zeros(count, dtype)
+    return array, {"scale": (random.random(count) * 0.1 + 0.01).astype("float32"), "zero": np.asarray(zero, dtype)}
+
+
+def weights_of(random: np.random.Generator, shape: tuple, along: int | None) -> tuple[np.ndarray, dict]:
+    """Signed bytes with the zero point 0, as quantizers make weights, or of 128 if they are unsigned."""
+    array, more = quantized(random, shape, dtype := str(random.choice(["int8", "uint8"])), along)
+    return array, more | {"zero": np.full(more["zero"].shape, 0 if dtype == "int8" else 128, dtype)}
+
+
+def exact(array: np.ndarray, more: dict, axis: int | None) -> np.ndarray:
+    """What bytes stand for, in float64."""
+    shape = [-1 if at == axis else 1 for at in range(array.ndim)] if axis is not None else [1] * array.ndim
+    scale, zero = (more[name].astype("float64").reshape(shape) for name in ("scale", "zero"))
+    return (array - zero) * scale
+
+
+def draw(random: np.random.Generator) -> tuple:
+    """A MatMul, a Gemm or a Conv of two dequantized tensors: nodes, input, constants, and the exact operands."""
+    size = lambda *more: int(random.choice([1, 3, 4, 8, 12, 16, 17, 20, 31, 64, *more]))  # noqa: E731
+    kind = str(random.choice(["MatMul", "Gemm", "Conv"]))
+    left, each = str(random.choice(["uint8", "int8"])), random.random() < 0.6
+    attributes, rank = {}, int(random.integers(1, 4))
+    if kind == "Conv":
+        group = int(random.choice([1, 1, 1, 2]))
+        kernel, strides = (random.integers(1, 4, rank).tolist() for _ in range(2))
+        dilations, pads = random.integers(1, 3, rank).tolist(), random.integers(0, 3, 2 * rank).tolist()
+        sizes = [max(int(random.integers(1, 9)), (k - 1) * d + 1) for k, d in zip(kernel, dilations)]
+        inside = int(random.choice([1, 3, 4, 8, 16]))
+        x_shape, w_shape = (int(random.integers(1, 3)), inside * group, *sizes), (size() * group, inside, *kernel)
+        axis = 0
+        attributes = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads, "group": group}
+    else:
+        batch = [(), (2,), (2, 3)][random.integers(3)] if kind == "MatMul" else ()
+        depth = size(40, 100)
+        x_shape, w_shape, axis = (*batch, size(), depth), (depth, size()), 1
+        if kind == "Gemm" and random.random() < 0.5:
+            w_shape, axis, attributes = w_shape[::-1], 0, {"transB": 1}
+    x, x_more = quantized(random, x_shape, left, None)
+    w, w_more = weights_of(random, w_shape, axis if each else None)
+    known = {f"{side}_{n}": a for side, more in (("x", x_more), ("w", w_more)) for n, a in more.items()}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["wf"], axis=axis),
+        helper.make_node(kind, ["xf", "wf"], ["y"], **attributes),
+    ]
+    return nodes, {"x": x}, {**known, "w": w}, (exact(x, x_more, None), exact(w, w_more, axis if each else None))
+
+
+def product(node, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The node's result for these operands, in float64, by ONNX's own implementation."""
+    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    alone = helper.make_node(node.op_type, ["a", "b"], ["y"], **attributes)
+    inputs = {"a": left, "b": right}
+    return ReferenceEvaluator(model_of([alone], inputs, {"y": "float64"})).run(None, inputs)[0]
+
+
+def decisions(mod: tvm.IRModule) -> list[str]:
+    return [each.get("reason", each["action"]) for each in read_log(mod) if each["pass"] == "MultiplyBytes"]
+
+
+def rewritten(model) -> tvm.IRModule:
+    with WITH:
+        return MultiplyBytes()(from_onnx(model))
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=pytest.mark.device) for n in range(12, 200))])
+def test_drawn_products(seed, monkeypatch):
+    """Whatever the price says: every product that may be of bytes is."""
+    for name in ("_RESULT", "_COPIED"):
+        monkeypatch.setattr(multiply_bytes, name, 0.0)
+    nodes, inputs, constants, sides = draw(np.random.default_rng(seed))
+    want, most = product(nodes[-1], *sides), product(nodes[-1], *map(np.abs, sides))
+    model = model_of(nodes, inputs, {"y": ("float32", want.shape)}, constants, 21)
+    for mod in (rewritten(model), from_onnx(model)):
+        (got,) = compile(mod, "cpu").run(*inputs.values())
+        assert (np.abs(got - want) <= 4e-6 * most + 1e-6).all()
+
+
+def test_a_window_that_may_see_nothing_but_padding():
+    """The zero point is 241, which as the fourth byte of a quad leaves 31 bits."""
+    random = np.random.default_rng(0)
+    x, w = integers(random, "uint8", (1, 4, 1)), integers(random, "int8", (32, 4, 1))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "one", "zero"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["y"], pads=[2, 2]),
+    ]
+    constants = {"w": w, "one": np.float32(1), "zero": np.uint8(241)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_RESULT", "_COPIED"):
+            patch.setattr(multiply_bytes, name, 0.0)
+        mod = rewritten(model_of(nodes, {"x": x}, {"y": ("float32", (1, 32, 5))}, constants))
+        assert decisions(mod) == ["multiplied as bytes"]
+    want = np.zeros((1, 32, 5), "float32")
+    want[0, :, 2] = w[:, :, 0].astype("int32") @ (x[0, :, 0].astype("int32") - 241)
+    np.testing.assert_array_equal(compile(mod, "cpu").run(x)[0], want)
+
+
+@pytest.mark.parametrize("left", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [0, 3, 127])
+def test_sums_are_exact(left, zero):
+    """With scales of 1, the largest bytes and a depth at which floats round, the results are the integers."""
+    random, depth = np.random.default_rng(0), 4096
+    x, w = integers(random, left, (8, depth)), integers(random, "int8", (depth, 32))
+    x[0], w[:, 0] = np.iinfo(left).max, -128
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "one", "zero"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
+        helper.make_node("MatMul", ["xf", "wf"], ["y"]),
+    ]
+    constants = {"w": w, "one": np.float32(1), "zero": np.asarray(zero, left)}
+    mod = rewritten(model_of(nodes, {"x": x}, {"y": ("float32", (8, 32))}, constants))
+    assert decisions(mod) == ["multiplied as bytes"]
+    want = (x.astype("int64") - zero) @ w.astype("int64")
+    np.testing.assert_array_equal(compile(mod, "cpu").run(x)[0], want.astype("float32"))
+
+
+def matmul(x_shape=(8, 64), w_shape=(64, 48), scale=(1,), zero=0, **more) -> object:
+    """A product of two dequantized tensors."""
+    random = np.random.default_rng(0)
+    x, w = integers(random, "uint8", x_shape), integers(random, "int8", w_shape)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["wf"], **more),
+        helper.make_node("MatMul", ["xf", "wf"], ["y"]),
+    ]
+    scale = np.ones(scale, "float32")
+    constants = {"w": w, "x_scale": np.float32(0.1), "x_zero": np.uint8(9), "w_scale": scale}
+    constants["w_zero"] = np.full(scale.shape, zero, "int8")
+    return model_of(nodes, {"x": x}, {"y": ("float32", (*x_shape[:-1], w_shape[-1]))}, constants)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (matmul(), "multiplied as bytes"),
+        (matmul(scale=(48,), axis=1), "multiplied as bytes"),
+        (matmul(scale=(64,), axis=0), "its constant is no matrix with a scale for each column"),
+        (matmul((2, 8, 64), (2, 64, 48)), "its constant is no matrix with a scale for each column"),
+        (matmul((8, 66), (66, 48)), "its depth is no multiple of 4"),
+        (matmul((1, 64)), "multiplied as bytes"),
+        (matmul(w_shape=(64, 3)), "price: "),
+    ],
+)
+def test_what_is_multiplied(model, reason):
+    (said,) = decisions(rewritten(model))
+    assert said.startswith(reason)
+
+
+def test_what_is_not_looked_at():
+    """Constants that need nine bits, and processors without VNNI."""
+    assert decisions(rewritten(matmul(zero=5))) == []
+    for cpu in ("haswell", "skylake-avx512"):
+        with parse_target(f'{{"kind": "llvm", "mcpu": "{cpu}"}}'):
+            assert decisions(MultiplyBytes()(from_onnx(matmul()))) == []
