@@ -79,6 +79,15 @@ def test_a_compiler_that_does_nothing_is_an_error(mesa, monkeypatch):
         compile_all({"a": SOURCE}, 740)
 
 
+def test_a_folder_of_mesa_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setenv(mesa_folder.FOLDER_VARIABLE, str(tmp_path / "none"))
+    monkeypatch.setenv(compiler.FOLDER_VARIABLE, "0")
+    monkeypatch.setattr(compiler, "mesa_problem", lambda: None)
+    monkeypatch.setattr(compiler, "mesa_version", lambda: "26.2.6-1")
+    with pytest.raises(UserError, match=r"cannot be written.*set SMARTMEM_MESA to a folder of your own"):
+        compile_all({"a": SOURCE}, 740)
+
+
 @pytest.mark.parametrize(("gpu", "nearest"), [(650, 660), (540, 610), (640, 660), (999, 830)])
 def test_an_adreno_that_mesa_does_not_take(gpu, nearest):
     with pytest.raises(UserError, match=f"Adreno {gpu}; give --gpu {nearest}"):

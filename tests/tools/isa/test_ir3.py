@@ -183,3 +183,14 @@ def test_trips(start, body, trips):
     code = parse(COUNTING.format(start=start, body=body))
     assert [loop.trips for loop in code.loops] == [trips]
     assert (code.issued({}) is None) == (trips is None)
+
+
+def test_a_loop_that_is_left_behind_a_branch():
+    """As where registers are spilled: another trip jumps past the stores and the way out."""
+    text = COUNTING.replace(
+        "br p0.x, #l9\njump #l2\n", "br !p0.x, #l5\nstp.u32 p[r2.x], r3.x, 1\njump #l9\nl5:\njump #l2\n"
+    )
+    code = parse(text.format(start="mov.u32u32 r1.x, 0", body=f"{STEP}\n{COMPARE}"))
+    assert [loop.trips for loop in code.loops] == [7]
+    within = parse(text.replace("jump #l9\n", "").format(start="mov.u32u32 r1.x, 0", body=f"{STEP}\n{COMPARE}"))
+    assert [loop.trips for loop in within.loops] == [None]  # the branch is inside of the loop

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...deploy.binary_cache import BinaryCache, cache_of
 from ...errors import UserError
+from ...mesa_folder import FOLDER_VARIABLE as MESA_VARIABLE
 from ...mesa_folder import PROGRAM, ROOT, enter, mesa_folder, mesa_problem, mesa_version
 
 FOLDER_VARIABLE = "SMARTMEM_ISA_CACHE"
@@ -138,8 +139,7 @@ def prepared(source: str) -> str:
 def _run(programs: Mapping[str, str], gpu: int) -> Iterable[tuple[str, Compiled]]:
     """Compile programs in one process; yield each as soon as it is done, and one that ends the process as refused."""
     root = mesa_folder() / ROOT
-    with tempfile.TemporaryDirectory(dir=root / Path(PROGRAM).parent) as folder:
-        Path(folder).chmod(0o755)
+    with _work_folder(root / Path(PROGRAM).parent) as folder:
         names = {}
         for number, (name, program) in enumerate(programs.items()):
             path = Path(folder, f"{number}.cl")
@@ -154,6 +154,16 @@ def _run(programs: Mapping[str, str], gpu: int) -> Iterable[tuple[str, Compiled]
                 yield from read(process.stdout, names)
             finally:
                 process.kill()
+
+
+def _work_folder(parent: Path) -> tempfile.TemporaryDirectory:
+    try:
+        return tempfile.TemporaryDirectory(dir=parent)
+    except OSError as error:
+        raise UserError(
+            f"{parent} cannot be written ({error.strerror}), where Mesa reads programs; set {MESA_VARIABLE} to a "
+            f"folder of your own, and run `smartmem isa --setup`."
+        ) from error
 
 
 def read(lines: Iterable[str], names: Mapping[str, str]) -> Iterable[tuple[str, Compiled]]:

@@ -221,8 +221,7 @@ def _loops(code: Code) -> Iterator[Loop]:
     """Yield the loops: a jump backwards closes one, and the last of those to one label closes it."""
     ends: dict[int, int] = {}
     for number, each in enumerate(code.instructions):
-        target = _GOES.search(each.operands) if each.kind == FLOW else None
-        first = code.labels.get(target[1]) if target and each.op.startswith(("jump", "br")) else None
+        first = _target(code, each) if each.op.startswith(("jump", "br")) else None
         if first is not None and first <= number:
             ends[first] = number + 1
     for first, end in ends.items():
@@ -242,10 +241,19 @@ def _trips(code: Code, first: int, end: int) -> int | None:
 
 
 def _leaves(code: Code, branch: Instruction, number: int, first: int, end: int) -> bool:
-    """Whether a branch decides about another trip: it goes out of the loop, or back to its begin."""
-    target = _GOES.search(branch.operands)
-    place = code.labels.get(target[1]) if target else None
-    return place is not None and (place >= end or place == first or number + 1 == end)
+    """Whether a branch decides about another trip: it goes out of the loop or back to its begin, or past a way out."""
+    place = _target(code, branch)
+    if place is None:
+        return False
+    past = code.instructions[number + 1 : place] if number < place < end else ()
+    out = any(each.op == "jump" and (_target(code, each) or 0) >= end for each in past)
+    return place >= end or place == first or number + 1 == end or out
+
+
+def _target(code: Code, each: Instruction) -> int | None:
+    """Return the instruction that a branch goes to."""
+    found = _GOES.search(each.operands) if each.kind == FLOW else None
+    return code.labels.get(found[1]) if found else None
 
 
 def _counted_to(code: Code, predicate: str, first: int, branch: int, end: int) -> int | None:
