@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ... import json_data
 from ...deploy.binary_cache import BinaryCache, cache_of
 from ...errors import UserError
 from ...mesa_folder import FOLDER_VARIABLE as MESA_VARIABLE
@@ -120,7 +121,7 @@ def compile_all(
 
 def _known(kept: BinaryCache, key: tuple[str, ...]) -> Compiled | None:
     stored = kept.load(*key)
-    return Compiled(**json.loads(zlib.decompress(stored))) if stored is not None else None
+    return Compiled(**json_data.parse(zlib.decompress(stored))) if stored is not None else None
 
 
 def prepared(source: str) -> str:
