@@ -23,6 +23,7 @@ from pages import (
     gpu_audit,
     layout_plans,
     layouts,
+    machine,
     memory_budget,
     memory_plan,
     opencl,
@@ -69,6 +70,7 @@ PAGES = {
         Part("docs/cpu.md", "throughput", throughput.figures),
         Part("docs/cpu.md", "shapes", lambda: shapes.page(content(shapes.RESULTS))),
         Part("docs/cpu.md", "aarch64 tiles", aarch64_tiles.page),
+        Part("docs/cpu.md", "machine", machine.page),
     ),
     "frontend": (
         Part("docs/frontend.md", "torch doors", torch_doors.figures),

@@ -106,6 +106,23 @@ def test_a_few_tensors_are_not_stacked(build, operators):
     assert operators(from_onnx(model)) == ["maximum", "maximum"]
 
 
+@pytest.mark.parametrize("op_type", ["Max", "Mean", "Min", "Sum"])
+@pytest.mark.parametrize("count", [1, 2, 11])
+@pytest.mark.parametrize("shapes", [[(), (1,)], [(1,), ()], [(4, 6), (6,), (2, 4, 1)], [(6,)]])
+def test_tensors_of_several_ranks(agree, op_type, count, shapes):
+    shapes = [shapes[n % len(shapes)] for n in range(count)]
+    inputs = {f"x{n}": (n + X.flat[: int(np.prod(s))]).reshape(s).astype("float32") for n, s in enumerate(shapes)}
+    agree(_one(op_type, inputs), inputs)
+
+
+@pytest.mark.parametrize("infinite", [np.inf, -np.inf, np.nan])
+def test_gemm_does_not_read_what_beta_takes_away(agree, infinite):
+    inputs = {"a": X[:2].astype("float32"), "b": (X[:, :3].T @ X).astype("float32")}
+    inputs["c"] = np.full((2, 6), infinite, "float32")
+    inputs["b"] = np.vstack([inputs["b"], inputs["b"]])
+    agree(_one("Gemm", inputs, beta=0.0), inputs)
+
+
 def test_a_threshold_of_infinite_numbers(agree):
     x = np.array([-np.inf, np.inf, 3, 0.5], "float32")
     agree(_one("ThresholdedRelu", alpha=1.0), {"x": x})

@@ -38,11 +38,12 @@ def power(node: Node) -> relax.Expr | None:
 def of_several(name: str) -> Callable[[Node], relax.Expr | None]:
     """Return the converter of Max, Min or Sum of a few tensors: a chain of binary operators, which can be fused.
 
-    TVM stacks the inputs and reduces them; this is kept for many inputs.
+    TVM stacks the inputs and reduces them; this is kept for many inputs of one rank, as stacks have no others.
     """
 
     def convert(node: Node) -> relax.Expr | None:
-        if len(node.inputs) > _A_FEW or dtype_of(node.inputs[0]) == "bfloat16":
+        ranks = {len(each.ty.shape) for each in node.inputs}
+        if (len(node.inputs) > _A_FEW and len(ranks) == 1) or dtype_of(node.inputs[0]) == "bfloat16":
             return None
         result, *others = node.inputs
         for each in others:
@@ -50,6 +51,19 @@ def of_several(name: str) -> Callable[[Node], relax.Expr | None]:
         return result
 
     return convert
+
+
+def mean(node: Node) -> relax.Expr | None:
+    """Mean of a few tensors, or of several ranks: their sum by their number."""
+    total = of_several("add")(node)
+    return None if total is None else node.apply("divide", total, constant(len(node.inputs), dtype_of(total)))
+
+
+def gemm(node: Node) -> relax.Expr:
+    """Gemm without its third operand where `beta` is 0: as in BLAS it is not read then, whatever it holds."""
+    if node.attrs.get("beta", 1.0) == 0:
+        return node.with_inputs(*node.inputs[:2], None).by_tvm()
+    return node.by_tvm()
 
 
 def negate(node: Node) -> relax.Expr | None:
@@ -228,9 +242,11 @@ CONVERTERS = {
     "Elu": elu,
     "Equal": equal,
     "Gelu": gelu,
+    "Gemm": gemm,
     "HardSwish": hard_swish,
     "IsInf": is_inf,
     "Max": of_several("maximum"),
+    "Mean": mean,
     "Min": of_several("minimum"),
     "Mod": mod,
     "Neg": negate,
