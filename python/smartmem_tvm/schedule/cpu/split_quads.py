@@ -16,6 +16,7 @@ from ...ir.pairs import BYTES, INTEGER, dot, pair_of_bytes
 from ...ir.walk import loads
 from ..core.nest import index
 
+# By definition of a quad of four bytes: bytes 0 and 2 of it, and the bits of one.
 _EVERY_OTHER, _BYTE = 0x00FF00FF, 8
 """Mask of the even bytes of a quad as a pair, and the bits by which the odd ones are moved to their places."""
 
