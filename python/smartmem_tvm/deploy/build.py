@@ -173,7 +173,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         with target:
             graph = run_phases(whole, phases[placed:], options, observe, placed, outputs)
         try:
-            return _code_of(graph, target, options, start, outputs)
+            return _generated(graph, target, options, start, outputs)
         except (TypeError, AttributeError, NameError):
             raise  # a fault in a pass; a second compilation with buffers would only hide it
         except Exception as error:
@@ -190,7 +190,7 @@ def _in_more_buffers(graph: tvm.IRModule, target, options: Options, error: Excep
     return replace(options, in_buffers=(*options.in_buffers, *((name, refused[name]) for name in new)))
 
 
-def _code_of(graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None) -> Compiled:
+def _generated(graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None) -> Compiled:
     """Generate code for a graph of kernels; `start` is the time at which the compilation began."""
     with target:
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
