@@ -18,8 +18,8 @@ _BYTES = ("int8", "uint8")
 _OFFSET = 128
 """What makes a signed byte an unsigned one."""
 # Cycles for each product of floats, and with bytes besides for each result (its zero point, type and scale), all of a
-# vector of 16, and for each step of each row, which is copied. Assumed, then held to 21 matmuls and convolutions that take
-# 0.1 to 3 ms on a thread of an Intel Xeon with AVX-512 and VNNI, 2026-11-28.
+# vector of 16, and for each step of each row, which is copied. Assumed, then held to 21 matmuls and convolutions that
+# take 0.1 to 3 ms on a thread of an Intel Xeon with AVX-512 and VNNI, 2026-11-28.
 _PRODUCT, _RESULT, _COPIED = 0.5, 2.0, 8.0
 
 
