@@ -154,7 +154,7 @@ class FlashThread:
         count, columns = self.tile.fragments, self.tile.keys // ptx.COLUMNS
         zero = tirx.const(0, "float32")
         clear = self.scope.loop(count * columns * ptx.SUMS, lambda i: store(self.scores, zero, i), "i", UNROLL)
-        products = WarpProducts(self.scores, self.down, self.across, count, columns, self.element, down_first=True)
+        products = WarpProducts(self.scores, self.down, self.across, count, columns, self.element, rows_innermost=True)
         load = self._right(self.keys, step, columns)
         return [clear, *products.over(self.shape.deep // TERMS, load, lambda k, i: k * count + i)]
 
@@ -246,7 +246,9 @@ class FlashThread:
     def _add(self, step) -> list[tirx.Stmt]:
         """Add weights times values to the results."""
         terms, columns, count = self.tile.keys // TERMS, self.shape.wide // ptx.COLUMNS, self.tile.fragments
-        products = WarpProducts(self.results, self.weights, self.across, count, columns, self.element, down_first=True)
+        products = WarpProducts(
+            self.results, self.weights, self.across, count, columns, self.element, rows_innermost=True
+        )
         return products.over(terms, self._right(self.values, step, columns), lambda k, i: i * terms + k)
 
     # -- places --------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread of an attention by warp groups (``wgmma``, four warps): tensor cores multiply during the softmax.
+"""A thread of an attention by warpgroups (``wgmma``, four warps): tensor cores multiply during the softmax.
 
     scores of block 0; weights of it
     for each later block of keys:

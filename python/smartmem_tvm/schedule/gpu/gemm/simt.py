@@ -179,9 +179,9 @@ class Simt:
         self.slice_depth, self.unroll, self.warp_columns = slice_depth, unroll, warp_columns
         self.held, self.sums = sums, sums.total
         self.products = OuterProducts(scope, sums, tile.thread_rows, tile.thread_columns, down.into, across.into)
-        self.others = self._others()
+        self.slice_sums = self._slice_sums()
 
-    def _others(self):
+    def _slice_sums(self):
         """Return shared memory for the sums of all slices but the first."""
         sums = (self.tile.slices - 1) * self.tile.rows * self.tile.columns
         return shared(sums or 1, self.sums.ty.dtype, "others")
@@ -189,8 +189,8 @@ class Simt:
     @property
     def buffers(self) -> list:
         """Shared memory for sums of slices, accumulators, registers of operands."""
-        others = [self.others] if self.tile.slices > 1 else []
-        return [*others, *self.held.buffers, self.down.into, self.across.into]
+        slice_sums = [self.slice_sums] if self.tile.slices > 1 else []
+        return [*slice_sums, *self.held.buffers, self.down.into, self.across.into]
 
     def thread(self, number) -> Thread:
         """Return the place of thread `number`."""
@@ -229,12 +229,12 @@ class Simt:
             return (part * index(count) + i) * index(tile.slice_threads) + thread.within
 
         def put(i):
-            return store(self.others, self.sums[i], self.scope.analyzer.simplify(other(thread.slice - index(1), i)))
+            return store(self.slice_sums, self.sums[i], self.scope.analyzer.simplify(other(thread.slice - index(1), i)))
 
         def add(i):
             total = self.sums[i]
             for part in range(tile.slices - 1):
-                total = total + self.others[self.scope.analyzer.simplify(other(index(part), i))]
+                total = total + self.slice_sums[self.scope.analyzer.simplify(other(index(part), i))]
             return store(self.sums, total, i)
 
         first = thread.slice < index(1)

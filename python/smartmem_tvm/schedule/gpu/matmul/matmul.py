@@ -28,7 +28,7 @@ from ...core.nest import Scope
 from ..gemm.prefetched_operand import Deal, PrefetchedOperand
 from ..gemm.product import MatmulProduct, product_of
 from ..gemm.simt import Fragment, Simt
-from ..gemm.skeleton import MOST_ADDING, Gemm
+from ..gemm.skeleton import REDUCE_THREADS, Gemm
 from ..gemm.staging import Prefetched
 from ..launch import GpuRule, registers
 from ..machine import VECTOR
@@ -108,4 +108,4 @@ def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gem
     rounds = -(-product.depth // (tile.depth * tile.splits))
     whole = product.depth == rounds * tile.depth * tile.splits
     staging = Prefetched(scope, left, right, rounds, whole)
-    return Gemm(scope, product, tile, staging, micro, min(MOST_ADDING, limits.work_group))
+    return Gemm(scope, product, tile, staging, micro, min(REDUCE_THREADS, limits.work_group))
