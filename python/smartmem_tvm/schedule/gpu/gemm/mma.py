@@ -120,8 +120,8 @@ class Mma:
         self.element, self.memory = element, memory
         self.fragment_rows, self.fragment_columns = tile.warp_rows // ptx.ROWS, tile.warp_columns // ptx.COLUMNS
         self.sums = registers(tile.sums, "float32", "sums")
-        self.down = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
-        self.across = registers(self.fragment_columns * ptx.RIGHT, "uint32", "across")
+        self.left_fragments = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
+        self.right_fragments = registers(self.fragment_columns * ptx.RIGHT, "uint32", "across")
         # Each sum that is read back has a register of its own: TVM's code generator would merge equal loads.
         vectors = self.fragment_rows * tile.slices * self._rounds
         self.read_back = registers(vectors * VECTOR, "float32", "lines")
@@ -136,7 +136,7 @@ class Mma:
     @property
     def buffers(self) -> list:
         """Registers of sums, of sums that are read back from shared memory, and of fragments."""
-        return [self.sums, self.read_back, self.down, self.across]
+        return [self.sums, self.read_back, self.left_fragments, self.right_fragments]
 
     def thread(self, number) -> Thread:
         """Return the slice, row and column of a thread's warp, and its lane."""
@@ -159,11 +159,11 @@ class Mma:
 
         def load(n: int) -> list[tirx.Stmt]:
             at = thread.within, self._term(thread, n), step
-            left = self.left.fragments(self.down, 0, rows, *at, pairs[0], True)
-            return [*left, *self.right.fragments(self.across, 0, columns, *at, pairs[1], False)]
+            left = self.left.fragments(self.left_fragments, 0, rows, *at, pairs[0], True)
+            return [*left, *self.right.fragments(self.right_fragments, 0, columns, *at, pairs[1], False)]
 
         sizes = self.fragment_rows, self.fragment_columns
-        products = WarpProducts(self.sums, self.down, self.across, *sizes, self.element)
+        products = WarpProducts(self.sums, self.left_fragments, self.right_fragments, *sizes, self.element)
         return block(*products.over(self.tile.steps(self.element), load))
 
     def _term(self, thread: Thread, n: int):

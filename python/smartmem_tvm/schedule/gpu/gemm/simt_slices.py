@@ -71,8 +71,8 @@ class SimtSlices(Simt):
         """Finish and store `run` results from number `n` of the thread on; ``values[first]`` is the first of them."""
         tile, product, columns = self.tile, epilogue.product, index(self.tile.thread_columns)
         i, j = (self.scope.simplify(f(n, columns)) for f in (tirx.floordiv, tirx.floormod))
-        row = place.row * index(tile.rows) + self.down.place(thread.row, i)
-        column = place.column * index(tile.columns) + self.across.place(thread.column, j)
+        row = place.row * index(tile.rows) + self.left_fragment.place(thread.row, i)
+        column = place.column * index(tile.columns) + self.right_fragment.place(thread.column, j)
         conditions = [row < index(product.rows), column < index(product.columns)]
         conditions = [self.scope.analyzer.simplify(each) for each in conditions]
         # If a row has one vector, its column is a constant 0: no condition would tell the check of texels so.

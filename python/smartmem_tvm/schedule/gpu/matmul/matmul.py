@@ -95,13 +95,14 @@ def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gem
             ("right", product.right, tile.columns, None),
         )
     )
-    down, across = registers(tile.thread_rows, factor, "down"), registers(tile.thread_columns, factor, "across")
+    left_registers = registers(tile.thread_rows, factor, "down")
+    right_registers = registers(tile.thread_columns, factor, "across")
     micro = Simt(
         scope,
         tile,
         sums,
-        Fragment(left, down, tile.threads_down, row_run, left.deal is not None),
-        Fragment(right, across, tile.threads_across, column_run),
+        Fragment(left, left_registers, tile.threads_down, row_run, left.deal is not None),
+        Fragment(right, right_registers, tile.threads_across, column_run),
         tile.slice_depth,
         tile.unroll,
     )
