@@ -255,7 +255,7 @@ def _cuda_target() -> tvm.target.Target:
 
 
 def _for_itself(target: tvm.target.Target) -> tvm.target.Target:
-    """Return the target with the instructions of its own architecture only, such as those of warp groups."""
+    """Return the target with the instructions of its own architecture only, such as those of warpgroups."""
     if str(target.attrs.get("arch")) != "sm_90":
         return target
     return tvm.target.Target({**target.export(), "arch": "sm_90a"})

@@ -7,7 +7,7 @@ from helpers import assert_same_results, calls, legal, nodes, op, random
 from smartmem_tvm.analysis.fusion_price import NO_PRICE, PRICIER, Verdict, judge, repeats_in_windows
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.schedule import Prices
-from smartmem_tvm.tables.fusion_policy import MARGIN
+from smartmem_tvm.tables.fusion_policy import PRICE_MARGIN
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import EliminateLayout, FuseAttention, FuseOperators
 
@@ -45,8 +45,8 @@ def decisions(mod, name) -> list[dict]:
 
 def test_a_small_difference_says_nothing():
     assert not NO_PRICE.refuses and NO_PRICE.noted == {}
-    assert not Verdict(1e6 * (MARGIN - 0.01), 1e6).refuses
-    assert Verdict(1e6 * (MARGIN + 0.01), 1e6).refuses
+    assert not Verdict(1e6 * (PRICE_MARGIN - 0.01), 1e6).refuses
+    assert Verdict(1e6 * (PRICE_MARGIN + 0.01), 1e6).refuses
 
 
 def test_both_prices_are_noted():

@@ -12,7 +12,7 @@ from tvm import ir
 from ..ir.graph import Graph, Node
 from ..ir.kernel import shape_of
 from ..ir.sizes import data_bytes
-from ..tables.fusion_policy import LEAST_DEPTH
+from ..tables.fusion_policy import LEAST_CHAIN_KERNELS
 from ..target import Limits
 from .chain import LANES, Axes, Load, Sketch, alone, cycles, groups_of, sketch
 
@@ -74,7 +74,7 @@ class Search:
                 if seed not in free:
                     continue
                 group = self._grown(seed, free, least)
-                if group.depth >= LEAST_DEPTH:
+                if group.depth >= LEAST_CHAIN_KERNELS:
                     self.found.append(group)
                     self.inside |= dict.fromkeys(group.members, group)
                     for member in group.members:
@@ -87,7 +87,7 @@ class Search:
         for node in reversed(free):
             readers = (behind[r] for r in self.graph.readers(node.var) if r in behind)
             behind[node] = self.launches[node] + max(readers, default=0)
-        return [node for node in free if behind[node] >= LEAST_DEPTH]
+        return [node for node in free if behind[node] >= LEAST_CHAIN_KERNELS]
 
     def _is_small(self, sketches: list[Sketch]) -> bool:
         """Whether a chain may pay for a kernel, which there runs on one processor, or on several if it has parts."""

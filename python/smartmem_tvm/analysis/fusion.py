@@ -4,7 +4,7 @@
 Green cells of Table 3 fuse, red cells do not. For a yellow cell, measured times decide if a profile store has both the
 fused kernel and its parts. Otherwise this cost model decides; it also bounds the recomputation in green cells:
 
-1. An expensive value (above `CHEAP`) is never evaluated more than once per element: not inside a reduction
+1. An expensive value (above `CHEAP_OPERATIONS`) is never evaluated more than once per element: not inside a reduction
    that reads it again and again, and not in two readers.
 2. A value with several readers is computed in each of them only if that moves no more bytes than storing it; a kernel
    launch counts as `LAUNCH_BYTES`.
@@ -33,7 +33,7 @@ from ..ir.kernel import Kernel, emit, shape_of
 from ..ir.movement import movement
 from ..tables.action import TABLE_5, Action
 from ..tables.fusion_policy import (
-    CHEAP,
+    CHEAP_OPERATIONS,
     FORBIDDEN,
     LAUNCH_BYTES,
     MOST_CALLS,
@@ -42,7 +42,7 @@ from ..tables.fusion_policy import (
     MOST_LOADS,
     MOST_LOCAL_BYTES,
     MOST_REPEATED,
-    UNPACKED,
+    UNPACKED_CYCLES,
     may_fuse,
 )
 from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
@@ -133,7 +133,7 @@ class FusionCheck:
             return FusionDecision(
                 False, f"no schedule would see the product of {producer.var.name} any more", SCHEDULES
             )
-        unpacked = UNPACKED * _weights(producer) if several else 0.0
+        unpacked = UNPACKED_CYCLES * _weights(producer) if several else 0.0
         return self._decide(first, [second], trial, "each element is read once", several, unpacked)
 
     def _is_lost(self, kernel: Kernel, trial: FusionTrial) -> bool:
@@ -212,7 +212,7 @@ class FusionCheck:
             return _never(first, second)
         work = sum(map(stage_cost, node.kernel.stages))
         again = readers * evaluations(reader, node.var, not once) / math.prod(shape_of(node.kernel.outputs[0]))
-        if again > MOST_REPEATED and (once or work > CHEAP):
+        if again > MOST_REPEATED and (once or work > CHEAP_OPERATIONS):
             return FusionDecision(False, f"{name} would evaluate its {work} operations {again:g} times")
         return None
 

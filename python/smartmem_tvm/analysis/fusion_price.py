@@ -15,7 +15,7 @@ from typing import Protocol
 from ..ir.graph import Node
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, shape_of
-from ..tables.fusion_policy import MARGIN, MOST_REPEATED
+from ..tables.fusion_policy import MOST_REPEATED, PRICE_MARGIN
 from .work import pads
 
 PRICE = "price"
@@ -34,20 +34,20 @@ class Verdict:
     """The prices of a fusion in cycles, fused and as separate kernels; both are None if unknown."""
 
     fused: float | None = None
-    apart: float | None = None
+    separate: float | None = None
 
     @property
     def refuses(self) -> bool:
         """Whether the parts are clearly cheaper."""
-        return self.fused is not None and self.fused > MARGIN * self.apart
+        return self.fused is not None and self.fused > PRICE_MARGIN * self.separate
 
     @property
     def noted(self) -> dict:
         """Entry for the log of decisions: ``decided_by`` in words, and ``cycles`` of both ways."""
         if self.fused is None:
             return {}
-        words = f"{PRICE}: {_millions(self.fused)} cycles fused, {_millions(self.apart)} apart"
-        return {"decided_by": words, "cycles": {"fused": round(self.fused), "apart": round(self.apart)}}
+        words = f"{PRICE}: {_millions(self.fused)} cycles fused, {_millions(self.separate)} apart"
+        return {"decided_by": words, "cycles": {"fused": round(self.fused), "apart": round(self.separate)}}
 
 
 NO_PRICE = Verdict()

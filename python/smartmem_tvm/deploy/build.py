@@ -177,10 +177,10 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         except (TypeError, AttributeError, NameError):
             raise  # a fault in a pass; a second compilation with buffers would only hide it
         except Exception as error:
-            options = _in_more_buffers(graph, target, options, error)
+            options = _with_refused_textures_in_buffers(graph, target, options, error)
 
 
-def _in_more_buffers(graph: tvm.IRModule, target, options: Options, error: Exception) -> Options:
+def _with_refused_textures_in_buffers(graph: tvm.IRModule, target, options: Options, error: Exception) -> Options:
     """Return the options with buffers for the textures that made compilation fail; raise `error` if none did."""
     refused = without_textures(graph, target, str(error)) if has_textures(target) else {}
     new = sorted(refused.keys() - dict(options.in_buffers).keys())
@@ -200,12 +200,12 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
     reads: dict[str, TexelReads] = {}
     check = CheckImages(planned_memory(lowered.module))
 
-    def look_at_kernels(kernels: tvm.IRModule) -> None:
+    def check_texels(kernels: tvm.IRModule) -> None:
         if is_opencl(target):
             reads.update(texel_reads(check(kernels)))
 
     module = with_bounds_checks(lowered.module) if options.bounds else lowered.module
-    executable = generate(with_kernel_functions(module), target, look_at_kernels)
+    executable = generate(with_kernel_functions(module), target, check_texels)
     seconds = {"passes": middle - start, "codegen": time.perf_counter() - middle}
     graph = lift_weights(continue_log(graph, lowered.module))[0]
     compiled = Compiled(executable, graph, target, texel_reads=reads, seconds=seconds, **facts)

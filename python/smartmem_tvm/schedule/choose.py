@@ -162,10 +162,10 @@ def plan_of(rule: Rule, func: tirx.PrimFunc, target: Target) -> Plan:
             return Plan(rule.name, rule.family, rule.catch_all, reason=str(error), raised=True)
     if schedule is None:
         return Plan(rule.name, rule.family, rule.catch_all, reason=account.reason or f"it is for {rule.family}")
-    return taken(record_of(rule, schedule), account, schedule.mod["main"])
+    return plan_of_schedule(record_of(rule, schedule), account, schedule.mod["main"])
 
 
-def taken(record: dict, account: Account, func: tirx.PrimFunc) -> Plan:
+def plan_of_schedule(record: dict, account: Account, func: tirx.PrimFunc) -> Plan:
     """Return the plan of a scheduled kernel: its rule's record, and the decisions, prices and notes on an account."""
     known = record["name"], record["family"], record["catch_all"]
     return Plan(*known, tuple(account.taken), tuple(account.prices), dict(account.notes), func=func)

@@ -35,7 +35,7 @@ cache (256 KiB)."""
 MOST_MEMBERS = 40
 """Kernels that `rows` fuses into one. Norms and softmax have ten at most. The time to fuse and to schedule them grows
 with the cube of their number: 21 steps of an LSTM took minutes, 2026-11-21."""
-LEAST_DEPTH = 8
+LEAST_CHAIN_KERNELS = 8
 """Least number of kernels of a chain, each of which waits for the one before. Chosen, not measured: a shorter chain
 saves few launches."""
 MOST_WRITTEN_OUT = 160
@@ -43,7 +43,7 @@ MOST_WRITTEN_OUT = 160
 seconds for so many."""
 
 # What repeated work may cost.
-CHEAP = 8
+CHEAP_OPERATIONS = 8
 """Operations (`analysis.classify.cost`) for one element of a value, up to which it may be computed again. Chosen: they
 take about as long as a store and a load."""
 MOST_REPEATED = 9 / 8
@@ -54,11 +54,11 @@ LAUNCH_BYTES = 64 * 1024
 take 2 to 7 microseconds at the 10 to 30 GB/s of one core."""
 
 # What prices (`analysis.fusion_price`) decide with.
-MARGIN = 1.25
+PRICE_MARGIN = 1.25
 """A fusion is refused if the price of the fused kernel is more than this many times that of its parts. Most predicted
 ratios are within this factor of the measured ones (table of docs/design.md), and a fused kernel saves the memory of its
 intermediate results."""
-UNPACKED = 5.0
+UNPACKED_CYCLES = 5.0
 """Cycles for each element of a weight that several sums read, and that is then not packed. Measured with a gated linear
 unit on a Xeon with AVX-512: 4.9 cycles for 128 x 512 by 512 x 2 x 1408, and more for larger ones."""
 
@@ -66,7 +66,7 @@ unit on a Xeon with AVX-512: 4.9 cycles for 128 x 512 by 512 x 2 x 1408, and mor
 SINGLE_ROW_BYTES = 2 * 1024 * 1024
 """Bytes of a weight, or of the working set of a chain, up to which layers with a single row become one kernel, which
 one core runs. Chosen, not measured: one launch less should gain more than other cores would."""
-LEAST_ROWS = 8
+CHAIN_ROWS = 8
 """Rows of a chain of rows, below which it is refused (unless it has a single one), and rows in the working set of a
 task. Chosen: about the height of a register tile."""
 ROW_BUFFERS = 2
@@ -132,7 +132,7 @@ FUSIONS = (
         "copies",
         "fuse-operators",
         "a cheap element-wise operator and each of its readers, computed again in each or in overlapping windows",
-        (*_ELEMENT, "CHEAP", "MOST_REPEATED", "MOST_COPIED_LOADS", "LAUNCH_BYTES"),
+        (*_ELEMENT, "CHEAP_OPERATIONS", "MOST_REPEATED", "MOST_COPIED_LOADS", "LAUNCH_BYTES"),
         "bytes moved; a price where windows repeat it; a profile for yellow cells",
         "fold policies (schedule/core/fold_policies.py), by which a rule stores a stage before its reader",
     ),
@@ -140,7 +140,7 @@ FUSIONS = (
         "rows",
         "fuse-rows",
         "statistics of rows and the element-wise work on the same rows: norms, softmax",
-        ("MOST_MEMBERS", "SINGLE_ROW_BYTES", "CHEAP"),
+        ("MOST_MEMBERS", "SINGLE_ROW_BYTES", "CHEAP_OPERATIONS"),
         "a price",
         _RUNS,
     ),
@@ -148,14 +148,14 @@ FUSIONS = (
         "attention",
         "fuse-attention",
         "a product, the statistics of its rows, and a product that sums over these rows",
-        ("LEAST_ROWS", "ROW_BUFFERS", "ON_CHIP_BYTES", "SINGLE_ROW_BYTES"),
+        ("CHAIN_ROWS", "ROW_BUFFERS", "ON_CHIP_BYTES", "SINGLE_ROW_BYTES"),
         "the target's refusal, then a price",
     ),
     Fusion(
         "chains",
         "merge-chains",
         "small kernels of a GPU that wait for each other, step after step",
-        ("LEAST_DEPTH", "MOST_WRITTEN_OUT", "MOST_INPUTS"),
+        ("LEAST_CHAIN_KERNELS", "MOST_WRITTEN_OUT", "MOST_INPUTS"),
         "cycles beside those of a launch (analysis/chain.py)",
     ),
 )

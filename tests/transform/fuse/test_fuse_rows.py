@@ -9,7 +9,7 @@ from helpers import assert_same_results, calls, constant, legal, nodes, op, rand
 from smartmem_tvm.analysis.fusion_price import PRICIER
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.schedule import Prices
-from smartmem_tvm.tables.fusion_policy import MARGIN
+from smartmem_tvm.tables.fusion_policy import PRICE_MARGIN
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows
 from smartmem_tvm.transform.fuse import fuse_rows as fuse_rows_module
@@ -177,7 +177,7 @@ def test_prices_decide_with_a_margin_and_both_are_noted(shape, axis, fused, apar
     after, free = FuseRows(prices)(before), FuseRows()(before)
     assert_same_results(before, after, *random(shape))
     assert prices.questions
-    refused = fused > MARGIN * apart
+    refused = fused > PRICE_MARGIN * apart
     assert (len(calls(after)) == len(calls(before))) == refused
     assert refused or calls(after) == calls(free)
     for entry in decisions(after):

@@ -14,7 +14,7 @@ from tvm.target import Target
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
 from ...ir.kernel import DECISIONS, Opaque, parse
-from ..choose import after, taken
+from ..choose import after, plan_of_schedule
 from ..core.decisions import asking, declined, given_rule
 from ..core.plans import PLAN, Choice, Plan
 from ..core.rule import RULE, SCHEDULED, is_open, record_on, target_of
@@ -108,7 +108,7 @@ def _planned(
             made = InSequence([rule, *after(Matmul)]).function(func, target)
     if made is None or rule.taken is None:
         return Plan(rule.name, rule.family, reason=rule.reason), rule
-    return taken(record_on(made), account, made), rule
+    return plan_of_schedule(record_on(made), account, made), rule
 
 
 def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | None) -> WinogradPlan | None:

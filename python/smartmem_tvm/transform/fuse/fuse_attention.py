@@ -20,7 +20,7 @@ from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.index_map import variables
 from ...ir.kernel import SPATIAL, Kernel, Opaque, Stage, shape_of, substitute
 from ...ir.walk import loads
-from ...tables.fusion_policy import FORBIDDEN, LEAST_ROWS, ON_CHIP_BYTES, ROW_BUFFERS, SINGLE_ROW_BYTES, may_fuse
+from ...tables.fusion_policy import CHAIN_ROWS, FORBIDDEN, ON_CHIP_BYTES, ROW_BUFFERS, SINGLE_ROW_BYTES, may_fuse
 
 FLOAT_BYTES = 4
 
@@ -46,9 +46,9 @@ class FuseAttention:
 
     1. intermediate results that another kernel reads, or that are results of the function,
     2. stages that leave their row, or read through a map that is no renaming of axes,
-    3. chains of 2 to `LEAST_ROWS` - 1 rows, and rows that are columns in memory: packing them takes longer than
+    3. chains of 2 to `CHAIN_ROWS` - 1 rows, and rows that are columns in memory: packing them takes longer than
        multiplying them,
-    4. chains whose working set does not fit on chip: `LEAST_ROWS` rows and the matrices of the products (for a single
+    4. chains whose working set does not fit on chip: `CHAIN_ROWS` rows and the matrices of the products (for a single
        row, `SINGLE_ROW_BYTES`).
 
     Reasons 3 and 4 are those of a CPU; another target brings its own. Some schedule rules take an attention block by
@@ -155,7 +155,7 @@ def cpu_refusal(chain: RowChain, on_chip_bytes: int) -> str:
     needed = working_set(chain)
     if needed > (SINGLE_ROW_BYTES if is_single_row(chain) else on_chip_bytes):
         return f"its rows and matrices take {needed} bytes, too many to work on by one core"
-    if 1 < chain.row_count < LEAST_ROWS or (chain.row_count == 1 and chain.batch_count > 1):
+    if 1 < chain.row_count < CHAIN_ROWS or (chain.row_count == 1 and chain.batch_count > 1):
         return f"{chain.row_count} rows use a matrix, too few to pay for arranging it"
     first = chain.kernel.stages[0]
     if not walks_along(chain.products[first].left, first.reduction):
@@ -188,7 +188,7 @@ def _aligned(node: Node, producer: Node) -> tuple[Kernel, object, Kernel]:
 
 def working_set(chain: RowChain) -> int:
     """Return the bytes of a task's working set: its rows, and all matrices that it multiplies them with."""
-    rows = min(LEAST_ROWS, chain.row_count) * chain.widest * ROW_BUFFERS
+    rows = min(CHAIN_ROWS, chain.row_count) * chain.widest * ROW_BUFFERS
     return FLOAT_BYTES * (rows + chain.matrix_size)
 
 

@@ -14,7 +14,7 @@ from ...analysis.fusion_price import PRICIER, Prices, Verdict, judge
 from ...ir.compose import single_map
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import Stage, shape_of
-from ...tables.fusion_policy import CHEAP, FORBIDDEN, MOST_MEMBERS, SINGLE_ROW_BYTES, may_fuse
+from ...tables.fusion_policy import CHEAP_OPERATIONS, FORBIDDEN, MOST_MEMBERS, SINGLE_ROW_BYTES, may_fuse
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FuseRows")
@@ -79,7 +79,7 @@ def fuse_rows(graph: Graph, prices: Prices | None = None) -> list[dict]:
 
 def _inlined(member: Node) -> bool:
     value = member.kernel.last
-    return value.is_pointwise and stage_cost(value) <= CHEAP
+    return value.is_pointwise and stage_cost(value) <= CHEAP_OPERATIONS
 
 
 def _decision(node: Node, group: list[Node], verdict: Verdict) -> dict:

@@ -15,7 +15,7 @@ from ...ir.compose import fresh
 from ...ir.graph import Graph, Node, graphs, kernel_name, write
 from ...ir.kernel import Stage, shape_of, substitute
 from ...ir.roll import roll
-from ...tables.fusion_policy import FORBIDDEN, LEAST_DEPTH, MOST_INPUTS, MOST_WRITTEN_OUT, may_fuse
+from ...tables.fusion_policy import FORBIDDEN, LEAST_CHAIN_KERNELS, MOST_INPUTS, MOST_WRITTEN_OUT, may_fuse
 from ...target import Limits
 
 
@@ -35,8 +35,9 @@ class MergeChains:
     chain runs on one multiprocessor, or on one for each of its independent parts. Repeated kernels become a loop
     (`ir.roll`); kernels that all differ run one after the other.
 
-    Refuses (leaves the kernels as they are, with the reason) chains of fewer than `LEAST_DEPTH` kernels that wait for
-    each other, chains whose tensors do not fit into the shared memory of a thread block, and code that is too long.
+    Refuses (leaves the kernels as they are, with the reason) chains of fewer than `LEAST_CHAIN_KERNELS` kernels that
+    wait for each other, chains whose tensors do not fit into the shared memory of a thread block, and code that is too
+    long.
 
     Parameters
     ----------
@@ -101,10 +102,12 @@ def _fitting(graph: Graph, group: Group, device: Limits, log: list[dict]) -> lis
         into = halves[number >= half]
         into.members[member] = sketches
         into.wait(member, launches(sketches), map(graph.producer, member.operands))
-    if half == 0 or (half < LEAST_DEPTH and group.depth < 2 * LEAST_DEPTH):
+    if half == 0 or (half < LEAST_CHAIN_KERNELS and group.depth < 2 * LEAST_CHAIN_KERNELS):
         log.append(group.entry("kept", why))
         return []
-    return [found for each in halves if each.depth >= LEAST_DEPTH for found in _fitting(graph, each, device, log)]
+    return [
+        found for each in halves if each.depth >= LEAST_CHAIN_KERNELS for found in _fitting(graph, each, device, log)
+    ]
 
 
 def _too_large(part: _Part, device: Limits) -> str:

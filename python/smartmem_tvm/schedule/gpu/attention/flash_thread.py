@@ -39,8 +39,8 @@ class FlashThread:
         # The scale goes into the exponent: it is positive, so the largest score is the largest product.
         self.e2 = tirx.const((attention.scale or 1.0) * _LOG2_E, "float32")
         m, floats = tile.fragments, "float32"
-        self.down = registers(m * shape.deep // TERMS * ptx.LEFT, "uint32", "down")
-        self.across = registers(max(tile.keys, shape.wide) // ptx.COLUMNS * ptx.RIGHT, "uint32", "across")
+        self.left_fragments = registers(m * shape.deep // TERMS * ptx.LEFT, "uint32", "down")
+        self.right_fragments = registers(max(tile.keys, shape.wide) // ptx.COLUMNS * ptx.RIGHT, "uint32", "across")
         self.scores = registers(m * tile.keys // ptx.COLUMNS * ptx.SUMS, floats, "scores")
         self.weights = registers(m * tile.keys // TERMS * ptx.LEFT, "uint32", "weights")
         self.results = registers(m * shape.wide // ptx.COLUMNS * ptx.SUMS, floats, "results")
@@ -94,7 +94,8 @@ class FlashThread:
 
     def _buffers(self) -> list:
         held = [each.held for each in (self.rows, self.keys, self.values) if not each.copied]
-        numbers = [self.down, self.across, self.scores, self.weights, self.results, self.most, self.sum, self.new]
+        fragments = self.left_fragments, self.right_fragments
+        numbers = [*fragments, self.scores, self.weights, self.results, self.most, self.sum, self.new]
         return [self.memory, *numbers, self.shift, self.shrink, *held]
 
     # -- into shared memory --------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ class FlashThread:
         count, loads_ = self.tile.fragments, []
         for k in range(self.shape.deep // TERMS):
             first = k * count * ptx.LEFT
-            at = (self.down, first, self.first, self.lane, index(k * TERMS), index(0), count, True)
+            at = (self.left_fragments, first, self.first, self.lane, index(k * TERMS), index(0), count, True)
             loads_ += self.rows.fragments(*at)
         return loads_
 
@@ -154,7 +155,9 @@ class FlashThread:
         count, columns = self.tile.fragments, self.tile.keys // ptx.COLUMNS
         zero = tirx.const(0, "float32")
         clear = self.scope.loop(count * columns * ptx.SUMS, lambda i: store(self.scores, zero, i), "i", UNROLL)
-        products = WarpProducts(self.scores, self.down, self.across, count, columns, self.element, down_first=True)
+        products = WarpProducts(
+            self.scores, self.left_fragments, self.right_fragments, count, columns, self.element, rows_innermost=True
+        )
         load = self._right(self.keys, step, columns)
         return [clear, *products.over(self.shape.deep // TERMS, load, lambda k, i: k * count + i)]
 
@@ -162,7 +165,7 @@ class FlashThread:
         """Return the function from a step of terms to the statements that load fragments of keys or values."""
 
         def load(k: int) -> list[tirx.Stmt]:
-            at = (self.across, 0, index(0), self.lane, index(k * TERMS), step, columns // 2, False)
+            at = (self.right_fragments, 0, index(0), self.lane, index(k * TERMS), step, columns // 2, False)
             return operand.fragments(*at)
 
         return load
@@ -246,7 +249,9 @@ class FlashThread:
     def _add(self, step) -> list[tirx.Stmt]:
         """Add weights times values to the results."""
         terms, columns, count = self.tile.keys // TERMS, self.shape.wide // ptx.COLUMNS, self.tile.fragments
-        products = WarpProducts(self.results, self.weights, self.across, count, columns, self.element, down_first=True)
+        products = WarpProducts(
+            self.results, self.weights, self.right_fragments, count, columns, self.element, rows_innermost=True
+        )
         return products.over(terms, self._right(self.values, step, columns), lambda k, i: i * terms + k)
 
     # -- places --------------------------------------------------------------------------------------------------------

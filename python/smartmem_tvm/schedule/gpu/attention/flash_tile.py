@@ -36,7 +36,7 @@ class AttentionTile:
     stages : int
         Blocks of keys that are in shared memory or being copied there at a time.
     group : bool
-        Warp groups of four warps multiply together (``wgmma``); each warp has 16 rows.
+        Warpgroups of four warps multiply together (``wgmma``); each warp has 16 rows.
     """
 
     rows: int
@@ -133,7 +133,7 @@ _TILES = tuple(
 
 @dataclass(frozen=True)
 class Together:
-    """Parameters of the cost model if warp groups multiply (``wgmma``); times in cycles.
+    """Parameters of the cost model if warpgroups multiply (``wgmma``); times in cycles.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class AttentionParams:
     shared_bytes : int
         Most dynamic shared memory of a thread block.
     warp_groups : bool
-        Whether the target has warp-group instructions (``wgmma``).
+        Whether the target has warpgroup instructions (``wgmma``).
     processor : Processor
     least_rows : int
         Least rows; attentions with fewer are left to other rules.
@@ -189,7 +189,7 @@ class AttentionParams:
     cache_bytes_per_cycle : float
         Throughput of the last-level cache for each processor while all read.
     together : Together
-        The parameters that differ if warp groups multiply.
+        The parameters that differ if warpgroups multiply.
     candidates : tuple of AttentionTile
     """
 
@@ -299,7 +299,7 @@ def _times(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) 
 
 
 def _times_together(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _Times:
-    """Return the same for asynchronous instructions: softmax of a warp group overlaps with products of other groups."""
+    """Return the same for asynchronous instructions: softmax of a warpgroup overlaps with products of other groups."""
     own = params.together
     thread_blocks, sides = shape.thread_blocks(tile), tile.keys * (shape.deep + shape.wide)
     wide = max(tile.keys, own.least) * shape.deep + max(shape.wide, own.least) * tile.keys

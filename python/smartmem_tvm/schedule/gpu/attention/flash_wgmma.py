@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread of an attention by warp groups (``wgmma``, four warps): tensor cores multiply during the softmax.
+"""A thread of an attention by warpgroups (``wgmma``, four warps): tensor cores multiply during the softmax.
 
     scores of block 0; weights of it
     for each later block of keys:
@@ -32,7 +32,7 @@ class FlashWgmmaThread(FlashThread):
         return max(1, self.tile.stages - 2)
 
     def _buffers(self) -> list:
-        return [each for each in super()._buffers() if each is not self.across]
+        return [each for each in super()._buffers() if each is not self.right_fragments]
 
     def _through_keys(self, number) -> list[tirx.Stmt]:
         zero, last = index(0), index(self.blocks - 1)
@@ -55,7 +55,7 @@ class FlashWgmmaThread(FlashThread):
 
     def _score(self, step) -> list[tirx.Stmt]:
         scores = [self.scores[index(n)] for n in range(self.tile.keys // 2)]
-        return self._products(scores, self.down, self.keys, self.shape.deep, step, False)
+        return self._products(scores, self.left_fragments, self.keys, self.shape.deep, step, False)
 
     def _add(self, step) -> list[tirx.Stmt]:
         results = [self.results[index(n)] for n in range(self.shape.wide // 2)]

@@ -56,10 +56,10 @@ class RowProduct:
         self.held = Sums(self.scope, count, rows.plan.dtype, total, f"sums{number}", together, lanes)
         self.sums = self.held.total
         rows.buffers.extend(self.held.buffers)
-        self.down = rows.own(self.own.thread_rows * VECTOR, f"down{number}")
+        self.left_registers = rows.own(self.own.thread_rows * VECTOR, f"down{number}")
         self.run = min(VECTOR, self.own.thread_columns)
-        across = rows.own(self.own.thread_columns, f"across{number}")
-        self.across = Fragment(self.matrix, across, self.tile.across(number), self.run)
+        right_registers = rows.own(self.own.thread_columns, f"across{number}")
+        self.right_fragment = Fragment(self.matrix, right_registers, self.tile.across(number), self.run)
         self._place()
 
     def _matrix(self) -> PrefetchedOperand:
@@ -173,15 +173,14 @@ class RowProduct:
         quads = max(1, min(own.depth, _WRITTEN_OUT // (own.thread_rows * own.thread_columns)) // VECTOR)
         while (own.depth // VECTOR) % quads:
             quads -= 1
-        products = OuterProducts(
-            self.scope, self.held, own.thread_rows, own.thread_columns, self.down, self.across.into, VECTOR
-        )
+        operands = self.left_registers, self.right_fragment.into
+        products = OuterProducts(self.scope, self.held, own.thread_rows, own.thread_columns, *operands, VECTOR)
 
         def left(k) -> list[tirx.Stmt]:
             return self._rows_at(step * index(own.terms) + k)
 
         def right(k) -> list[tirx.Stmt]:
-            return self.across.read(self.scope, self.column, k)
+            return self.right_fragment.read(self.scope, self.column, k)
 
         first = self.slice * index(own.depth)
         return on_chip(lambda: products.over(first, own.depth, quads * VECTOR, left, right))
@@ -191,7 +190,7 @@ class RowProduct:
 
         def row(i: int):
             at = (self.row + index(i * self.tile.down(self.number))) * index(self.pitch) + k
-            return self._along(VECTOR, lambda v: store(self.down, self.left[at + v], index(i * VECTOR) + v))
+            return self._along(VECTOR, lambda v: store(self.left_registers, self.left[at + v], index(i * VECTOR) + v))
 
         return [row(i) for i in range(self.own.thread_rows)]
 

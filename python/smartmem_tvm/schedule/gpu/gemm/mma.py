@@ -26,7 +26,7 @@ from . import ptx
 from .skeleton import Epilogue, Place, Thread
 from .staged_operand import StagedOperand
 
-GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warp group, and rows of one wgmma: by definition of PTX
+GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warpgroup, and rows of one wgmma: by definition of PTX
 
 
 def fragment(buffer, number: int, count: int) -> list:
@@ -44,7 +44,7 @@ class WarpProducts:
         Registers of fragments: `rows` x `columns` of sums, `columns` of the right operand, any number of the left one.
     rows, columns : int
         Number of fragments of results along the rows (16 each) and along the columns (8 each).
-    down_first : bool
+    rows_innermost : bool
         Whether the inner loop is over the rows: a right fragment is multiplied by all left ones before the next.
     """
 
@@ -54,7 +54,7 @@ class WarpProducts:
     rows: int
     columns: int
     element: ptx.Element
-    down_first: bool = False
+    rows_innermost: bool = False
 
     def over(self, steps: int, load: Callable, left_at: Callable = lambda n, i: i) -> list[tirx.Stmt]:
         """Return the products of `steps` steps, each as many terms as an instruction multiplies.
@@ -67,7 +67,9 @@ class WarpProducts:
             ``(step, row) -> number`` of a fragment in `left`.
         """
         made, rows, columns = [], range(self.rows), range(self.columns)
-        order = [(i, j) for j in columns for i in rows] if self.down_first else [(i, j) for i in rows for j in columns]
+        order = (
+            [(i, j) for j in columns for i in rows] if self.rows_innermost else [(i, j) for i in rows for j in columns]
+        )
         for n in range(steps):
             made += load(n)
             made += [self._add(left_at(n, i), i, j) for i, j in order]
@@ -82,7 +84,7 @@ class WarpProducts:
 def group_products(
     sums: list, steps: int, left: Callable, right: Callable, element: ptx.Element, transposed: tuple, add: bool = True
 ) -> list[tirx.Stmt]:
-    """Return the statements that start the products of a warp group, by ``wgmma``, and commit them as one set.
+    """Return the statements that start the products of a warpgroup, by ``wgmma``, and commit them as one set.
 
     Parameters
     ----------
@@ -118,12 +120,12 @@ class Mma:
         self.element, self.memory = element, memory
         self.fragment_rows, self.fragment_columns = tile.warp_rows // ptx.ROWS, tile.warp_columns // ptx.COLUMNS
         self.sums = registers(tile.sums, "float32", "sums")
-        self.down = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
-        self.across = registers(self.fragment_columns * ptx.RIGHT, "uint32", "across")
+        self.left_fragments = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
+        self.right_fragments = registers(self.fragment_columns * ptx.RIGHT, "uint32", "across")
         # Each sum that is read back has a register of its own: TVM's code generator would merge equal loads.
         vectors = self.fragment_rows * tile.slices * self._rounds
-        self.lines = registers(vectors * VECTOR, "float32", "lines")
-        self.each = words_of(element)
+        self.read_back = registers(vectors * VECTOR, "float32", "lines")
+        self.elements_per_sum = elements_per_sum(element)
 
     @property
     def _rounds(self) -> int:
@@ -134,7 +136,7 @@ class Mma:
     @property
     def buffers(self) -> list:
         """Registers of sums, of sums that are read back from shared memory, and of fragments."""
-        return [self.sums, self.lines, self.down, self.across]
+        return [self.sums, self.read_back, self.left_fragments, self.right_fragments]
 
     def thread(self, number) -> Thread:
         """Return the slice, row and column of a thread's warp, and its lane."""
@@ -157,11 +159,11 @@ class Mma:
 
         def load(n: int) -> list[tirx.Stmt]:
             at = thread.within, self._term(thread, n), step
-            left = self.left.fragments(self.down, 0, rows, *at, pairs[0], True)
-            return [*left, *self.right.fragments(self.across, 0, columns, *at, pairs[1], False)]
+            left = self.left.fragments(self.left_fragments, 0, rows, *at, pairs[0], True)
+            return [*left, *self.right.fragments(self.right_fragments, 0, columns, *at, pairs[1], False)]
 
         sizes = self.fragment_rows, self.fragment_columns
-        products = WarpProducts(self.sums, self.down, self.across, *sizes, self.element)
+        products = WarpProducts(self.sums, self.left_fragments, self.right_fragments, *sizes, self.element)
         return block(*products.over(self.tile.steps(self.element), load))
 
     def _term(self, thread: Thread, n: int):
@@ -191,7 +193,7 @@ class Mma:
             for half in range(2):
                 where = (first + index(half * 8)) * index(tile.result_pitch) + across
                 pair = [self.sums[index(at + half * 2 + n)] for n in range(2)]
-                stores.append(ptx.write_pair(ptx.address(self.memory, where * index(self.each)), *pair))
+                stores.append(ptx.write_pair(ptx.address(self.memory, where * index(self.elements_per_sum)), *pair))
         return stores
 
     def _finish_rows(self, place: Place, i: int, number, epilogue: Epilogue) -> tirx.Stmt:
@@ -220,8 +222,8 @@ class Mma:
     def _read(self, first, other: int, held, column) -> tirx.Stmt:
         tile = self.tile
         row = held + index(other * tile.warps_down * ptx.ROWS)
-        place = (row * index(tile.result_pitch) + column) * index(self.each)
-        numbers = [self.lines[first + index(other * VECTOR + n)] for n in range(VECTOR)]
+        place = (row * index(tile.result_pitch) + column) * index(self.elements_per_sum)
+        numbers = [self.read_back[first + index(other * VECTOR + n)] for n in range(VECTOR)]
         return ptx.read_vector(numbers, ptx.address(self.memory, place))
 
     def _results(self, place: Place, row, column, first, run: int, epilogue: Epilogue) -> tirx.Stmt:
@@ -231,9 +233,9 @@ class Mma:
             at = column + index(begin)
 
             def result(v, begin=begin, at=at):
-                total = self.lines[first + index(begin) + v]
+                total = self.read_back[first + index(begin) + v]
                 for other in range(1, self.tile.slices):
-                    total = total + self.lines[first + index(other * VECTOR + begin) + v]
+                    total = total + self.read_back[first + index(other * VECTOR + begin) + v]
                 return scope.simplify(epilogue.store(total, place, row, at + v))
 
             stored = scope.loop(run, result, "v", VECTORIZED if run > 1 else SERIAL)
@@ -243,14 +245,14 @@ class Mma:
 
 
 class Wgmma(Mma):
-    """The micro-kernel of warp groups: four warps multiply 64 rows from shared memory, asynchronously."""
+    """The micro-kernel of warpgroups: four warps multiply 64 rows from shared memory, asynchronously."""
 
     asynchronous = True
 
     @property
     def buffers(self) -> list:
         """Without fragments: instructions read shared memory."""
-        return [self.sums, self.lines]
+        return [self.sums, self.read_back]
 
     def multiply(self, thread: Thread, step) -> tirx.Stmt:
         """Start the products of stage `step`, and wait for those of the stage before."""
@@ -269,6 +271,6 @@ class Wgmma(Mma):
         return block(*group_products(sums, steps, left, right, self.element, transposed), ptx.wait_group(1))
 
 
-def words_of(element: ptx.Element) -> int:
+def elements_per_sum(element: ptx.Element) -> int:
     """Return how many elements of shared memory take the bytes of one float32 sum."""
     return FLOAT_BYTES // element.bytes

@@ -128,7 +128,7 @@ def wait(pending: int) -> tirx.Stmt:
 
 
 def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, bool], add: bool = True) -> tirx.Stmt:
-    """Start ``sums += left @ right`` on a warp group (four warps, 64 rows), asynchronously.
+    """Start ``sums += left @ right`` on a warpgroup (four warps, 64 rows), asynchronously.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def matrix(place, swizzle: int, leading: int, stride: int):
 
 
 def begin_group() -> tirx.Stmt:
-    """Fence: make writes of registers visible to the next products of the warp group."""
+    """Fence: make writes of registers visible to the next products of the warpgroup."""
     return _do("wgmma.fence.sync.aligned")
 
 
@@ -185,7 +185,7 @@ def wait_group(pending: int) -> tirx.Stmt:
 
 
 def publish() -> tirx.Stmt:
-    """Fence: make this thread's writes to shared memory visible to warp-group products after the next barrier."""
+    """Fence: make this thread's writes to shared memory visible to warpgroup products after the next barrier."""
     return _do("fence.proxy.async.shared::cta")
 
 

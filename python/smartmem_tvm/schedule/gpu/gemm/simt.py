@@ -2,9 +2,9 @@
 """The micro-kernel without tensor cores (SIMT): each thread adds outer products to a register tile.
 
     for k in the slice's part of a tile of terms:
-      down[i]   = left[k, row(i)]                       vectors of shared memory
-      across[j] = right[k, column(j)]
-      sums[i, j] += down[i] * across[j]
+      left_fragment[i]  = left[k, row(i)]                  vectors of shared memory
+      right_fragment[j] = right[k, column(j)]
+      sums[i, j] += left_fragment[i] * right_fragment[j]
 
 The vectors of a thread alternate with those of the other threads, so that a warp reads neighbouring vectors. A left
 operand whose terms are innermost in shared memory is read several terms at a time. A slice is a group of threads that
@@ -156,8 +156,8 @@ class Simt:
     tile : WorkGroupTile
     sums : Sums
         Accumulators of a thread, row by row.
-    down, across : Fragment
-        The operands: `down` has the rows, `across` the columns.
+    left_fragment, right_fragment : Fragment
+        What a thread multiplies of the operands: its rows of the left one, its columns of the right one.
     slice_depth, unroll : int
         Terms that a slice takes of a tile of terms, and terms that are unrolled.
     warp_columns : int
@@ -169,19 +169,21 @@ class Simt:
         scope: Scope,
         tile,
         sums: Sums,
-        down: Fragment,
-        across: Fragment,
+        left_fragment: Fragment,
+        right_fragment: Fragment,
         slice_depth: int,
         unroll: int,
         warp_columns: int = WARP_COLUMNS,
     ):
-        self.scope, self.tile, self.down, self.across = scope, tile, down, across
+        self.scope, self.tile = scope, tile
+        self.left_fragment, self.right_fragment = left_fragment, right_fragment
         self.slice_depth, self.unroll, self.warp_columns = slice_depth, unroll, warp_columns
         self.held, self.sums = sums, sums.total
-        self.products = OuterProducts(scope, sums, tile.thread_rows, tile.thread_columns, down.into, across.into)
-        self.others = self._others()
+        registers = left_fragment.into, right_fragment.into
+        self.products = OuterProducts(scope, sums, tile.thread_rows, tile.thread_columns, *registers)
+        self.slice_sums = self._slice_sums()
 
-    def _others(self):
+    def _slice_sums(self):
         """Return shared memory for the sums of all slices but the first."""
         sums = (self.tile.slices - 1) * self.tile.rows * self.tile.columns
         return shared(sums or 1, self.sums.ty.dtype, "others")
@@ -189,8 +191,8 @@ class Simt:
     @property
     def buffers(self) -> list:
         """Shared memory for sums of slices, accumulators, registers of operands."""
-        others = [self.others] if self.tile.slices > 1 else []
-        return [*others, *self.held.buffers, self.down.into, self.across.into]
+        slice_sums = [self.slice_sums] if self.tile.slices > 1 else []
+        return [*slice_sums, *self.held.buffers, self.left_fragment.into, self.right_fragment.into]
 
     def thread(self, number) -> Thread:
         """Return the place of thread `number`."""
@@ -208,10 +210,10 @@ class Simt:
         """Add the products of the terms in shared memory that belong to the thread's slice."""
 
         def left(k):
-            return self.down.read(self.scope, thread.row, k)
+            return self.left_fragment.read(self.scope, thread.row, k)
 
         def right(k):
-            return self.across.read(self.scope, thread.column, k)
+            return self.right_fragment.read(self.scope, thread.column, k)
 
         first = thread.slice * index(self.slice_depth)
         return self.products.over(first, self.slice_depth, self.unroll, left, right)
@@ -229,12 +231,12 @@ class Simt:
             return (part * index(count) + i) * index(tile.slice_threads) + thread.within
 
         def put(i):
-            return store(self.others, self.sums[i], self.scope.analyzer.simplify(other(thread.slice - index(1), i)))
+            return store(self.slice_sums, self.sums[i], self.scope.analyzer.simplify(other(thread.slice - index(1), i)))
 
         def add(i):
             total = self.sums[i]
             for part in range(tile.slices - 1):
-                total = total + self.others[self.scope.analyzer.simplify(other(index(part), i))]
+                total = total + self.slice_sums[self.scope.analyzer.simplify(other(index(part), i))]
             return store(self.sums, total, i)
 
         first = thread.slice < index(1)
@@ -247,7 +249,7 @@ class Simt:
         rows, tile = epilogue.product.rows, self.tile
 
         def each(i):
-            at = place.row * index(tile.rows) + self.down.place(thread.row, i)
+            at = place.row * index(tile.rows) + self.left_fragment.place(thread.row, i)
             at = self.scope.analyzer.simplify(at)
             stores = self._row(place, i, at, thread.column, epilogue)
             return stores if rows % tile.rows == 0 else tirx.IfThenElse(at < index(rows), stores, None)
@@ -256,8 +258,8 @@ class Simt:
 
     def _row(self, place: Place, i, row, column, epilogue: Epilogue) -> tirx.Stmt:
         tile, columns = self.tile, epilogue.product.columns
-        run = epilogue.run(self.across.run)
-        per_vector = self.across.run // run
+        run = epilogue.run(self.right_fragment.run)
+        per_vector = self.right_fragment.run // run
 
         def one(j):
             q, part = tirx.floordiv(j, index(per_vector)), tirx.floormod(j, index(per_vector))

@@ -34,7 +34,7 @@ class SimtSlices(Simt):
         super().__init__(*args, **kwargs)
         self.run = run
 
-    def _others(self):
+    def _slice_sums(self):
         return shared(self.tile.slices * int(self.sums.shape[0]) * self.tile.slice_threads, self.sums.ty.dtype, "sums")
 
     def finish(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
@@ -54,14 +54,14 @@ class SimtSlices(Simt):
         def slot(part, e):
             return (part * index(many) + e) * index(tile.slice_threads) + thread.within
 
-        spill = block(*(store(self.others, self.sums[e], slot(thread.slice, index(e))) for e in range(many)))
+        spill = block(*(store(self.slice_sums, self.sums[e], slot(thread.slice, index(e))) for e in range(many)))
 
         def add(q):
             first = (q * index(tile.slices) + thread.slice) * index(run)
             total = registers(run, self.sums.ty.dtype, "total")
             added = []
             for v in range(run):
-                values = [self.others[slot(index(each), first + index(v))] for each in range(tile.slices)]
+                values = [self.slice_sums[slot(index(each), first + index(v))] for each in range(tile.slices)]
                 added.append(store(total, sum(values[1:], values[0]), v))
             return allocate([total], block(*added, store_at(total, 0, first)))
 
@@ -71,8 +71,8 @@ class SimtSlices(Simt):
         """Finish and store `run` results from number `n` of the thread on; ``values[first]`` is the first of them."""
         tile, product, columns = self.tile, epilogue.product, index(self.tile.thread_columns)
         i, j = (self.scope.simplify(f(n, columns)) for f in (tirx.floordiv, tirx.floormod))
-        row = place.row * index(tile.rows) + self.down.place(thread.row, i)
-        column = place.column * index(tile.columns) + self.across.place(thread.column, j)
+        row = place.row * index(tile.rows) + self.left_fragment.place(thread.row, i)
+        column = place.column * index(tile.columns) + self.right_fragment.place(thread.column, j)
         conditions = [row < index(product.rows), column < index(product.columns)]
         conditions = [self.scope.analyzer.simplify(each) for each in conditions]
         # If a row has one vector, its column is a constant 0: no condition would tell the check of texels so.

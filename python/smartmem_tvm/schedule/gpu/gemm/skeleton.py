@@ -28,7 +28,7 @@ from .block_order import place_of
 from .product import MatmulProduct
 from .split_k import add_parts
 
-MOST_ADDING = 128  # threads, at most, of a thread block that adds partial sums (split-K): assumed, never tuned
+REDUCE_THREADS = 128  # threads, at most, of a thread block that adds partial sums (split-K): assumed, never tuned
 
 
 class Place(NamedTuple):
@@ -185,7 +185,7 @@ class Gemm:
         tile: Tile,
         staging: Staging,
         micro: MicroKernel,
-        adding: int = MOST_ADDING,
+        adding: int = REDUCE_THREADS,
     ):
         self.scope, self.product, self.tile, self.adding = scope, product, tile, adding
         self.staging, self.micro = staging, micro

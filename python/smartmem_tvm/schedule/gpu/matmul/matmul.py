@@ -28,7 +28,7 @@ from ...core.nest import Scope
 from ..gemm.prefetched_operand import Deal, PrefetchedOperand
 from ..gemm.product import MatmulProduct, product_of
 from ..gemm.simt import Fragment, Simt
-from ..gemm.skeleton import MOST_ADDING, Gemm
+from ..gemm.skeleton import REDUCE_THREADS, Gemm
 from ..gemm.staging import Prefetched
 from ..launch import GpuRule, registers
 from ..machine import VECTOR
@@ -95,17 +95,18 @@ def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gem
             ("right", product.right, tile.columns, None),
         )
     )
-    down, across = registers(tile.thread_rows, factor, "down"), registers(tile.thread_columns, factor, "across")
+    left_registers = registers(tile.thread_rows, factor, "down")
+    right_registers = registers(tile.thread_columns, factor, "across")
     micro = Simt(
         scope,
         tile,
         sums,
-        Fragment(left, down, tile.threads_down, row_run, left.deal is not None),
-        Fragment(right, across, tile.threads_across, column_run),
+        Fragment(left, left_registers, tile.threads_down, row_run, left.deal is not None),
+        Fragment(right, right_registers, tile.threads_across, column_run),
         tile.slice_depth,
         tile.unroll,
     )
     rounds = -(-product.depth // (tile.depth * tile.splits))
     whole = product.depth == rounds * tile.depth * tile.splits
     staging = Prefetched(scope, left, right, rounds, whole)
-    return Gemm(scope, product, tile, staging, micro, min(MOST_ADDING, limits.work_group))
+    return Gemm(scope, product, tile, staging, micro, min(REDUCE_THREADS, limits.work_group))

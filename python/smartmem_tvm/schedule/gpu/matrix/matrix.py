@@ -32,7 +32,7 @@ from ....target import is_cuda
 from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope, index
 from ..gemm import ptx
-from ..gemm.mma import Mma, Wgmma, words_of
+from ..gemm.mma import Mma, Wgmma, elements_per_sum
 from ..gemm.product import MatmulProduct, product_of
 from ..gemm.skeleton import Gemm
 from ..gemm.staged_operand import StagedOperand, goes_by_itself, lies_along_depth
@@ -141,7 +141,7 @@ def on_tensor_cores(product: MatmulProduct, factors: Factors, tile: MatrixTile) 
 def _memory(tile: MatrixTile, element: ptx.Element, left: StagedOperand, right: StagedOperand):
     """Declare the shared memory of a thread block: for the stages of both operands, later for sums."""
     stages = tile.stages * (left.elements + right.elements)
-    results = words_of(element) * tile.result_rows * tile.result_pitch
+    results = elements_per_sum(element) * tile.result_rows * tile.result_pitch
     # The type is part of the name: kernels of one program may share a name of dynamic shared memory only if they
     # share its type.
     name, size = f"stages_{element.name}", [index(max(stages, results))]

@@ -52,7 +52,7 @@ class MatrixTile:
     band : int
         Tiles along the columns of a band (`block_order`); 0 for all of them.
     group : bool
-        Warp groups of four warps multiply together (``wgmma``); each warp has 16 rows.
+        Warpgroups of four warps multiply together (``wgmma``); each warp has 16 rows.
     """
 
     rows: int
@@ -196,7 +196,7 @@ class MatrixParams:
     element : Element
         Type of the factors.
     warp_groups : bool
-        Whether the target has warp-group instructions (``wgmma``).
+        Whether the target has warpgroup instructions (``wgmma``).
     rounds_to : str
         Type to which float32 factors may be rounded; empty if they may not.
     shared_bytes : int

@@ -45,7 +45,7 @@ def gathered_product(contraction: Contraction, tile: ProductTile, texels: bool =
         )
     )
     results, together = tile.thread_rows * tile.thread_columns, gcd(TEXEL, tile.thread_columns)
-    down, across = (
+    left_fragment, right_fragment = (
         Fragment(operand, registers(count, factor, name), threads, gcd(count, max(tile.vector, run)))
         for operand, count, name, threads in (
             (left, tile.thread_rows, "left", tile.threads_down),
@@ -54,7 +54,7 @@ def gathered_product(contraction: Contraction, tile: ProductTile, texels: bool =
     )
     sums = Sums(scope, results, factor, total, "acc", together, lanes)
     # Threads are numbered along the columns, and each term is a step of a loop.
-    micro = SimtSlices(scope, tile, sums, down, across, tile.depth, 1, tile.threads_across, run=run)
+    micro = SimtSlices(scope, tile, sums, left_fragment, right_fragment, tile.depth, 1, tile.threads_across, run=run)
     return Gemm(scope, product, tile, Gathered(left, right, -(-product.depth // (tile.depth * tile.slices))), micro)
 
 
