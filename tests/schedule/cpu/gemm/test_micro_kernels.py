@@ -38,4 +38,4 @@ def test_the_last_row_multiplies_everything_everywhere():
 def test_each_row_names_a_module_with_a_micro_kernel(row):
     module = import_module(f"smartmem_tvm.schedule.cpu.gemm.{row.module}")
     classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
-    assert any(hasattr(each, "tile") and hasattr(each, "line") for each in classes)
+    assert any(hasattr(each, "tile") and hasattr(each, "sweep") for each in classes)

@@ -265,18 +265,18 @@ class _Tiles:
         """Return the right operand for some columns."""
         return self.nest.panel(self.task, columns)
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel."""
-        kernel: MicroKernel = self.narrow if self.plan.is_narrow(held.size) else self.wide
-        return kernel.line(held, each)
+        kernel: MicroKernel = self.narrow if self.plan.is_narrow(outer.size) else self.wide
+        return kernel.sweep(outer, each)
 
-    def _parts(self, held: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
-        return self.nest.parts(self.task, held, over)
+    def _parts(self, outer: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
+        return self.nest.parts(self.task, outer, over)
 
-    def _ahead(self, held: Strip, part: Part | None) -> Callable[[Strip, Strip], Ask | None]:
+    def _ahead(self, outer: Strip, part: Part | None) -> Callable[[Strip, Strip], Ask | None]:
         """Return what a tile prefetches: its share of the next panel, and the rows of the next tile."""
         plan = self.plan
-        coming = self.nest.next_panel(self.task, held.first, part) if held.size == plan.tile.width else None
+        coming = self.nest.next_panel(self.task, outer.first, part) if outer.size == plan.tile.width else None
 
         def ask(rows: Strip, _: Strip) -> Ask | None:
             found = None if coming is None else coming.of_tile(rows.number)
@@ -303,16 +303,16 @@ class _Beside:
     right: Reader
     columns: Strip
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel; in the last panel, a tile of the last columns follows each of them."""
         plan = self.tiles.plan
-        if held.size != plan.tile.width:
-            return self.tiles.line(held, each)
+        if outer.size != plan.tile.width:
+            return self.tiles.sweep(outer, each)
 
         def with_narrow(tile: Tile) -> Tile:
             return lambda rows, columns: block(tile(rows, columns), self._narrow(rows, columns))
 
-        return self.tiles.line(held, lambda tile: each(with_narrow(tile)))
+        return self.tiles.sweep(outer, lambda tile: each(with_narrow(tile)))
 
     def _narrow(self, rows: Strip, columns: Strip) -> tirx.Stmt:
         tile, plan = self.tiles.narrow.tile(rows, self.columns, self.right), self.tiles.plan

@@ -46,9 +46,9 @@ class FmaKernel:
         ``(accumulators, left, right) -> statement`` that adds a step by an instruction of its own, or None where that
         cannot read the operands; None if a step is a multiplication and an addition.
     ahead : callable or None
-        Held strip and part -> function of a tile's rows and columns -> the prefetches of the tile, or None.
+        Outer strip and part -> function of a tile's rows and columns -> the prefetches of the tile, or None.
     parts : callable or None
-        ``(held strip, over) -> over(part)`` for each part of the depth; None if the depth has one part only.
+        ``(outer strip, over) -> over(part)`` for each part of the depth; None if the depth has one part only.
     """
 
     scope: Scope
@@ -63,15 +63,15 @@ class FmaKernel:
     ahead: Callable[[Strip, Part | None], Callable[[Strip, Strip], Ask | None]] | None = None
     parts: Callable[[Strip, Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, which is copied first if its source says so."""
-        right = self.right.of(held)
+        right = self.right.of(outer)
 
         def over(part: Part | None) -> tirx.Stmt:
-            ask = self.ahead(held, part) if self.ahead is not None else lambda rows, columns: None
+            ask = self.ahead(outer, part) if self.ahead is not None else lambda rows, columns: None
             return each(lambda rows, columns: self.tile(rows, columns, right, part, ask(rows, columns)))
 
-        return right.around(over(None) if self.parts is None else self.parts(held, over))
+        return right.around(over(None) if self.parts is None else self.parts(outer, over))
 
     def tile(
         self, rows: Strip, columns: Strip, right: Reader, part: Part | None = None, ask: Ask | None = None

@@ -2,7 +2,7 @@
 """The loops of a product around a micro-kernel: the skeleton of all products on CPUs (BLIS: the macro-kernel).
 
     for each strip of the outer axis:                columns, or rows if `rows_outside`
-      the micro-kernel's `line`: copies the panel if it needs a copy; then, for each part of the depth,
+      the micro-kernel's `sweep`: copies the panel if it needs a copy; then, for each part of the depth,
         for each strip of the inner axis:
           the micro-kernel's `tile`: the sums of one register tile, then the epilogue
 
@@ -49,7 +49,7 @@ class Part:
 class MicroKernel(Protocol):
     """Writes tiles of results in one instruction set, for the operands and the epilogue of one product."""
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a strip of the outer axis; ``each(tile)`` is the loop over strips of the inner one."""
 
 
@@ -71,17 +71,17 @@ class Gemm:
 
     def nest(self) -> tirx.Stmt:
         """Return the loop nest."""
-        outer, inner = (self.rows, self.columns) if self.rows_outside else (self.columns, self.rows)
+        outer_axis, inner_axis = (self.rows, self.columns) if self.rows_outside else (self.columns, self.rows)
 
-        def line(held: Strip) -> tirx.Stmt:
+        def sweep(outer: Strip) -> tirx.Stmt:
             def each(tile: Tile) -> tirx.Stmt:
                 if self.rows_outside:
-                    return inner.each(self.scope, lambda columns: tile(held, columns))
-                return inner.each(self.scope, lambda rows: tile(rows, held))
+                    return inner_axis.each(self.scope, lambda columns: tile(outer, columns))
+                return inner_axis.each(self.scope, lambda rows: tile(rows, outer))
 
-            return self.micro.line(held, each)
+            return self.micro.sweep(outer, each)
 
-        return outer.each(self.scope, line, "panel")
+        return outer_axis.each(self.scope, sweep, "panel")
 
 
 def in_parts(

@@ -46,9 +46,9 @@ class NarrowKernel:
     epilogue: Epilogue
     times: Callable
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, after its copy."""
-        right = self.right.of(held)
+        right = self.right.of(outer)
         return right.around(each(lambda rows, columns: self.tile(rows, columns, right)))
 
     def tile(self, rows: Strip, columns: Strip, right: Reader) -> tirx.Stmt:
