@@ -42,7 +42,7 @@ class AmxNest(ContractionNest):
         """Return the tasks, after the request of the tile registers."""
         return block(amx.ask_for_tiles(), nest)
 
-    def work(self, task: Task) -> tirx.Stmt:
+    def task_body(self, task: Task) -> tirx.Stmt:
         """Return the copies of the operands of a pair of chunks, and their product."""
         plan = self.plan
         width = plan.column_span if plan.image is None else SPAN

@@ -61,7 +61,7 @@ class Task:
 
 
 class ContractionNest:
-    """The tasks of one contraction; `work` gives each its micro-kernel and the sources of its operands."""
+    """The tasks of one contraction; `task_body` gives each its micro-kernel and the sources of its operands."""
 
     def __init__(self, plan: MatmulPlan):
         self.plan, self.scope = plan, Scope()
@@ -77,7 +77,7 @@ class ContractionNest:
         def task(number) -> tirx.Stmt:
             batch = simplify(tirx.floordiv(number, per_batch))
             row_chunk = simplify(tirx.floordiv(tirx.floormod(number, per_batch), columns))
-            return self.work(Task(batch, row_chunk, simplify(tirx.floormod(number, columns))))
+            return self.task_body(Task(batch, row_chunk, simplify(tirx.floormod(number, columns))))
 
         nest = self.scope.loop(tasks, task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
         return self.around(nest)
@@ -86,7 +86,7 @@ class ContractionNest:
         """Return the loop over tasks, after the statements that come before all of them."""
         raise NotImplementedError
 
-    def work(self, task: Task) -> tirx.Stmt:
+    def task_body(self, task: Task) -> tirx.Stmt:
         """Return the statements of one task."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class MatmulNest(ContractionNest):
         """Return the tasks, after the copy of a left operand that all of them read."""
         return nest if self.shared is None else allocate([self.shared], block(self._copy_shared(), nest))
 
-    def work(self, task: Task) -> tirx.Stmt:
+    def task_body(self, task: Task) -> tirx.Stmt:
         """Return the copy of a task's rows, if it has one of its own, and its panels."""
         plan = self.plan
         if self.shared is not None:
@@ -172,8 +172,8 @@ class MatmulNest(ContractionNest):
             return Gemm(self.scope, micro, rows, columns).nest()
         strip = Strip(index(narrow.first), narrow.size, index(0), narrow.size)
         right = self.panel(task, strip)
-        nest = Gemm(self.scope, _Beside(micro, right, strip), rows, columns).nest()
-        return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.made]), nest))
+        nest = Gemm(self.scope, _WithNarrowColumns(micro, right, strip), rows, columns).nest()
+        return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.fill]), nest))
 
     def panel(self, task: Task, columns: Strip) -> Reader:
         """Return a panel: in place, or a copy that is contiguous along the columns (a narrow one: along the depth)."""
@@ -293,7 +293,7 @@ class _Tiles:
 
 
 @dataclass(frozen=True, eq=False)
-class _Beside:
+class _WithNarrowColumns:
     """The micro-kernels of a task whose last columns are fewer than a vector.
 
     These columns are computed after each tile of the last panel, while its rows of the left operand are in the cache.

@@ -71,7 +71,7 @@ class FmaKernel:
             ask = self.ahead(outer, part) if self.ahead is not None else lambda rows, columns: None
             return each(lambda rows, columns: self.tile(rows, columns, right, part, ask(rows, columns)))
 
-        return right.around(over(None) if self.parts is None else self.parts(outer, over))
+        return right.allocated(over(None) if self.parts is None else self.parts(outer, over))
 
     def tile(
         self, rows: Strip, columns: Strip, right: Reader, part: Part | None = None, ask: Ask | None = None
@@ -83,7 +83,7 @@ class FmaKernel:
         def add(step: DepthStep) -> tirx.Stmt:
             return self._add(acc, left.at(rows, step), right.at(columns, step))
 
-        return left.around(self._whole(rows, columns, acc, self.depth.steps(add, part, ask), part))
+        return left.allocated(self._whole(rows, columns, acc, self.depth.steps(add, part, ask), part))
 
     def _add(self, acc: Accumulators, left: Callable, right: Callable) -> tirx.Stmt:
         """Return the statement that adds the products of one step along the depth to the sums of a tile."""

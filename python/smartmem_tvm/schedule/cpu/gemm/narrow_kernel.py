@@ -49,7 +49,7 @@ class NarrowKernel:
     def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, after its copy."""
         right = self.right.of(outer)
-        return right.around(each(lambda rows, columns: self.tile(rows, columns, right)))
+        return right.allocated(each(lambda rows, columns: self.tile(rows, columns, right)))
 
     def tile(self, rows: Strip, columns: Strip, right: Reader) -> tirx.Stmt:
         """Return one tile."""
