@@ -37,7 +37,7 @@ from ...core.contraction import Contraction
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, scratch, store
 from ..matmul_plan import MatmulPlan
 from ..params import CpuParams
-from ..prefetch import Ask, NextPanel, NextRows
+from ..prefetch import NextPanel, NextRows, Prefetch
 from .axis import Axis, Span, Strip
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .contraction_copies import ContractionCopies
@@ -214,15 +214,15 @@ class MatmulNest(ContractionNest):
     def parts(self, task: Task, columns: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
         """Return ``over(part)`` for each part of the depth: all tiles of a panel add up one before the next begins."""
         plan, first = self.plan, self.first_row(task)
-        kept = scratch([self.task_rows.longest, columns.size], self.dtype, "kept")
+        partial_sums = scratch([self.task_rows.longest, columns.size], self.dtype, "kept")
 
         def start(row) -> tirx.Stmt:
             initial = plan.contraction.reduction.init
-            return self.scope.vectors(columns.size, plan.params.lanes, lambda j: store(kept, initial, row, j))
+            return self.scope.vectors(columns.size, plan.params.lanes, lambda j: store(partial_sums, initial, row, j))
 
         lengths = plan.depth_parts, plan.part_length, plan.depth
-        parts = in_parts(self.scope, lengths, lambda rows, _: (kept, rows.first - first), over, begun=True)
-        return allocate([kept], block(self.over_rows(task, start), *parts))
+        parts = in_parts(self.scope, lengths, lambda rows, _: (partial_sums, rows.first - first), over, begun=True)
+        return allocate([partial_sums], block(self.over_rows(task, start), *parts))
 
 
 def _dots(contraction: Contraction, params: CpuParams) -> Callable | None:
@@ -246,7 +246,7 @@ class _Tiles:
             *(scope, plan.params.lanes, nest.dtype, left, self, depth, self.epilogue),
             times=contraction.times,
             dots=_dots(contraction, plan.params),
-            ahead=self._ahead,
+            prefetch_ahead=self._prefetch_ahead,
             parts=self._parts if plan.depth_parts > 1 else None,
         )
 
@@ -273,18 +273,18 @@ class _Tiles:
     def _parts(self, outer: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
         return self.nest.parts(self.task, outer, over)
 
-    def _ahead(self, outer: Strip, part: Part | None) -> Callable[[Strip, Strip], Ask | None]:
+    def _prefetch_ahead(self, outer: Strip, part: Part | None) -> Callable[[Strip, Strip], Prefetch | None]:
         """Return what a tile prefetches: its share of the next panel, and the rows of the next tile."""
         plan = self.plan
         coming = self.nest.next_panel(self.task, outer.first, part) if outer.size == plan.tile.width else None
 
-        def ask(rows: Strip, _: Strip) -> Ask | None:
+        def prefetch(rows: Strip, _: Strip) -> Prefetch | None:
             found = None if coming is None else coming.of_tile(rows.number)
-            if plan.rows_asked_for and part is None:
+            if plan.prefetch_rows and part is None:
                 return self._next_rows(rows).beside(found)
             return found
 
-        return ask
+        return prefetch
 
     def _next_rows(self, rows: Strip) -> NextRows:
         scope, height, left = self.nest.scope, rows.size, self.plan.left

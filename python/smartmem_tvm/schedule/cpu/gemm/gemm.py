@@ -85,7 +85,7 @@ class Gemm:
 
 
 def in_parts(
-    scope: Scope, lengths: tuple[int, int, int], kept: Callable, over: Callable[[Part], tirx.Stmt], begun: bool
+    scope: Scope, lengths: tuple[int, int, int], partial_sums: Callable, over: Callable[[Part], tirx.Stmt], begun: bool
 ) -> list[tirx.Stmt | None]:
     """Return ``over(part)`` for the first part of the depth, those between (a loop), and the last; None for no part.
 
@@ -93,7 +93,7 @@ def in_parts(
     ----------
     lengths : tuple of int
         Number of parts, steps of each, and steps of the whole depth; the last part may be shorter.
-    kept : callable
+    partial_sums : callable
         Where the partial sums of a tile are between parts: `before` and `after` of `Part`.
     begun : bool
         Whether the first part also loads its sums from there, where the caller has stored the start values.
@@ -102,9 +102,9 @@ def in_parts(
     first, last = int(not begun), (parts - 1) * length
 
     def between(p) -> tirx.Stmt:
-        return over(Part((p + index(first)) * index(length), length, kept, kept))
+        return over(Part((p + index(first)) * index(length), length, partial_sums, partial_sums))
 
-    begins = None if begun else over(Part(index(0), length, after=kept))
+    begins = None if begun else over(Part(index(0), length, after=partial_sums))
     count = parts - 1 - first
     middle = scope.loop(count, between, "part") if count else None
-    return [begins, middle, over(Part(index(last), depth - last, before=kept))]
+    return [begins, middle, over(Part(index(last), depth - last, before=partial_sums))]
