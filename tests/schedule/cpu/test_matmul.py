@@ -418,7 +418,7 @@ def _pointwise(channels: int, pixels: int, filters: int, constant: bool) -> Matm
 
 
 def test_weights_that_few_pixels_use_are_read_in_panels():
-    """They come from memory, where only panels are asked for before they are needed; many pixels hide that."""
+    """They come from memory, where only panels are prefetched; many pixels hide that."""
     assert _pointwise(128, 49, 512, constant=True).right_constant
     assert not _pointwise(64, 3136, 64, constant=True).right_constant
     assert _pointwise(64, 3136, 64, constant=True).contraction.left.source.name == "w"
@@ -558,11 +558,11 @@ def test_pixels_are_not_read_across_a_tensor_that_fills_the_cache(shape, weights
     assert (best.rows == shape[0]) == weights_left
 
 
-def test_the_next_rows_of_large_weights_are_asked_for(check):
+def test_the_next_rows_of_large_weights_are_prefetched(check):
     inputs, output = pointwise(160, 640, 7, 7)
     func = check(inputs, output, pointwise_reference, "Matmul", params=CpuParams())
-    assert with_rows(160, (inputs, output)).rows_asked_for and "llvm.prefetch" in func.script()
-    assert not any(plan.rows_asked_for for plan in plans(*pointwise(16, 64, 7, 7)))
+    assert with_rows(160, (inputs, output)).prefetch_rows and "llvm.prefetch" in func.script()
+    assert not any(plan.prefetch_rows for plan in plans(*pointwise(16, 64, 7, 7)))
 
 
 def window_over_tokens(c, h, w, out, size, stride=1, dilation=1, groups=1):

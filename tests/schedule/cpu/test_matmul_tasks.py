@@ -71,7 +71,7 @@ def test_copies_of_a_batch_are_shared(check):
 
 
 @pytest.mark.parametrize("columns", [320, 330])
-def test_a_thread_that_has_one_panel_asks_for_its_parts(check, columns):
+def test_a_thread_that_has_one_panel_prefetches_its_parts(check, columns):
     rows, depth, width = 64, 1100, 64
     params = CpuParams(lanes=16, registers=32, cores=16, tile_rows=(6,), tile_vectors=(4,))
     a, k = te.placeholder((rows, depth), name="a"), te.reduce_axis((0, depth), "k")

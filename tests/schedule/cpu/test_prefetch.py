@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next panel of a product: all of it is asked for, nothing else, and results stay the same."""
+"""The next panel of a product: all of it is prefetched, nothing else, and results stay the same."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ LANES = 8
 
 
 def requested(depth: int, width: int, tiles: int, steps: int = 4) -> tuple[set, int]:
-    """Places of a panel, in elements, that are asked for; and the most lines at once."""
+    """Places of a panel, in elements, that are prefetched; and the most lines at once."""
     places, most, steps = set(), 0, min(steps, depth)
     panel = tirx.decl_buffer([index(depth), index(width)], "float32")
     analyzer = tvm.sym.Analyzer()
     for tile in range(tiles):
-        ask = NextPanel(depth, width, tiles, steps, lambda k, j: panel[k, j]).of_tile(index(tile))
+        prefetch = NextPanel(depth, width, tiles, steps, lambda k, j: panel[k, j]).of_tile(index(tile))
         for piece in range(depth // steps):
-            found = [load.indices for load in collect(ask(index(piece)), tvm.ir.TensorLoad)]
+            found = [load.indices for load in collect(prefetch(index(piece)), tvm.ir.TensorLoad)]
             at = [tuple(int(analyzer.simplify(each)) for each in indices) for indices in found]
             assert all(row < depth and column < width for row, column in at)
             places |= {row * width + column for row, column in at}
@@ -37,23 +37,23 @@ SIZES = [(64, 16, 5), (96, 24, 33), (97, 24, 7), (1, 8, 2), (384, 8, 50), (768, 
 @pytest.mark.each_value
 @pytest.mark.parametrize("steps", [1, 3, 4])
 @pytest.mark.parametrize(("depth", "width", "tiles"), SIZES)
-def test_all_lines_of_a_panel_are_asked_for_and_none_beyond_it(depth, width, tiles, steps):
+def test_all_lines_of_a_panel_are_prefetched_and_none_beyond_it(depth, width, tiles, steps):
     places, _ = requested(depth, width, tiles, steps)
     assert {place // 16 for place in places} == set(range(-(-depth * width // 16)))
 
 
-def test_a_piece_asks_for_a_line_or_two():
+def test_a_piece_prefetches_a_line_or_two():
     assert requested(768, 24, 50)[1] == 1
     assert requested(768, 48, 16)[1] == 1
     assert requested(3072, 24, 4)[1] == 2
 
 
 @pytest.mark.parametrize(("depth", "height", "steps"), [(64, 8, 4), (96, 6, 4), (48, 7, 1), (64, 5, 2), (64, 1, 4)])
-def test_all_lines_of_the_next_rows_are_asked_for_and_none_beyond_them(depth, height, steps):
+def test_all_lines_of_the_next_rows_are_prefetched_and_none_beyond_them(depth, height, steps):
     rows, places, analyzer = tirx.decl_buffer([index(height), index(depth)], "float32"), set(), tvm.sym.Analyzer()
-    ask = NextRows(height, steps, lambda i, k: rows[i, k]).beside(None)
+    prefetch = NextRows(height, steps, lambda i, k: rows[i, k]).beside(None)
     for piece in range(depth // steps):
-        for load in collect(ask(index(piece)), tvm.ir.TensorLoad):
+        for load in collect(prefetch(index(piece)), tvm.ir.TensorLoad):
             row, step = (int(analyzer.simplify(each)) for each in load.indices)
             assert row < height and step < depth
             places.add((row, step // 16))
@@ -68,7 +68,7 @@ def product_of_panels(rows: int, depth: int, panels: int, width: int):
 
 
 def requests(func) -> list[str]:
-    """Names of the buffers that are asked for, in order and once for each line."""
+    """Names of the buffers that are prefetched, in order and once for each line."""
     calls = [call for call in collect(func.body, tvm.ir.Call) if function_name(call) == "call_llvm_intrin"]
     return [load.source.name for call in calls for load in collect(call, tvm.ir.TensorLoad)]
 
@@ -76,7 +76,7 @@ def requests(func) -> list[str]:
 @pytest.mark.each_value
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("shape", [(2, 40), (7, 96), (31, 97), (101, 64)])
-def test_results_of_products_that_ask_for_the_next_panel(check, shape, cores):
+def test_results_of_products_that_prefetch_the_next_panel(check, shape, cores):
     rows, depth = shape
     params = CpuParams(cores=cores, serial_below=1, tile_rows=(1, 4), tile_vectors=(2,))
     inputs, output = product_of_panels(rows, depth, 5, 2 * LANES)
@@ -89,21 +89,21 @@ def test_results_of_products_that_ask_for_the_next_panel(check, shape, cores):
 
 
 @pytest.mark.parametrize(("rows", "panels"), [(4, 5), (40, 1)])
-def test_one_tile_or_one_panel_asks_for_nothing(check, rows, panels):
+def test_one_tile_or_one_panel_prefetches_nothing(check, rows, panels):
     params = CpuParams(cores=1, tile_rows=(4,), tile_vectors=(2,))
     inputs, output = product_of_panels(rows, 64, panels, 2 * LANES)
     scheduled = check(inputs, output, lambda a, b: a @ b.swapaxes(0, 1).reshape(64, -1), "Matmul", params=params)
     assert "b" not in requests(scheduled)
 
 
-def test_a_matrix_that_lies_in_rows_is_not_asked_for(check):
+def test_a_matrix_that_lies_in_rows_is_not_prefetched(check):
     a, b = te.placeholder((9, 64), name="a"), te.placeholder((64, 96), name="b")
     k = te.reduce_axis((0, 64), "k")
     output = te.compute((9, 96), lambda i, j: te.sum(a[i, k] * b[k, j], k))
     assert "b" not in requests(check([a, b], output, np.matmul, "Matmul"))
 
 
-def test_what_an_epilogue_reads_by_row_is_asked_for_with_the_results(check):
+def test_what_an_epilogue_reads_by_row_is_prefetched_with_the_results(check):
     a, b = te.placeholder((9, 64), name="a"), te.placeholder((64, 50), name="b")
     bias, rest = te.placeholder((50,), name="bias"), te.placeholder((9, 50), name="rest")
     k = te.reduce_axis((0, 64), "k")

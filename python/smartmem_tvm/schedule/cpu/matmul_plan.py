@@ -26,7 +26,7 @@ _FETCH = machine.FETCH
 _MANY = 8
 # Tiles of a thread's only panel, and steps of a part of it that is prefetched. Chosen: the times of docs/cpu.md
 # (Products on many threads, 2026-11-27) are of these; no others were kept.
-_FEW_TILES, _ASKED_STEPS = 32, 256
+_FEW_TILES, _PREFETCHED_STEPS = 32, 256
 _LEAST_STEPS = 4  # steps along the depth, for a vector of them. Chosen: the smallest vector of all targets
 _FAR = machine.FAR_ROWS
 _FAR_WEIGHT = machine.FAR_WEIGHT
@@ -170,16 +170,16 @@ class MatmulPlan(ContractionOperands):
         read without interruption.
         """
         parts = self._parts_of_depth(self.tile)
-        return parts if parts > 1 else self._parts_to_ask_for
+        return parts if parts > 1 else self._parts_to_prefetch
 
     @property
-    def _parts_to_ask_for(self) -> int:
+    def _parts_to_prefetch(self) -> int:
         """Number of parts of the depth where a thread reads only one panel: it prefetches a part during another."""
         weights, few = self.right_constant or self.in_panels, 1 < self.tiles_in_turn <= _FEW_TILES
         shared = self.parallel and self.params.cores >= _MANY
-        if not weights or not few or not shared or self.panel_chunks.length > 1 or self.depth < 2 * _ASKED_STEPS:
+        if not weights or not few or not shared or self.panel_chunks.length > 1 or self.depth < 2 * _PREFETCHED_STEPS:
             return 1
-        return self._parts_of_steps(_ASKED_STEPS)
+        return self._parts_of_steps(_PREFETCHED_STEPS)
 
     def _parts_of_depth(self, tile: Tile) -> int:
         weights = self.right_constant or self.right_step_of(tile.width) == tile.width
@@ -217,7 +217,7 @@ class MatmulPlan(ContractionOperands):
     # -- packing -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def rows_asked_for(self) -> bool:
+    def prefetch_rows(self) -> bool:
         """Whether a tile prefetches the next tile's rows: large ones along the depth, which may be weights."""
         large = self.rows * self.depth * _FLOAT_BYTES > self.params.panel_bytes // 4
         return large and self.right_packed and self._lies_along_depth

@@ -28,9 +28,9 @@ def adder(packing: Packing, lanes: int, params: CpuParams) -> Callable | None:
     It takes vectors of `lanes` sums, of the left operand, and of the right one.
     """
     if packing.numbers == PAIRS.numbers:
-        add = _pairs_added(lanes) if params.pairs else None
+        add = _pairs_added(lanes) if params.has_pair_dot else None
     else:
-        add = _quads_added(lanes) if params.quads and lanes in _QUADS else None
+        add = _quads_added(lanes) if params.has_quad_dot and lanes in _QUADS else None
     if add is None or not packing.turned:
         return add
     return lambda sums, left, right: add(sums, right, left)

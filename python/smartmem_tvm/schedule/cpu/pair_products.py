@@ -54,13 +54,13 @@ class PairProducts:
             if not (isinstance(func, tirx.PrimFunc) and is_open(func) and given_rule(func) is None):
                 continue
             params = CpuParams.of(target_of(func, gvar.name_hint))
-            if not params.pairs:
+            if not params.has_pair_dot:
                 continue
-            packings = (QUADS, QUADS.turn(), PAIRS) if params.quads else (PAIRS,)
+            packings = (QUADS, QUADS.turn(), PAIRS) if params.has_quad_dot else (PAIRS,)
             try:
                 kernel = parse(func)
             except Opaque:
-                split = None if params.quads else split_quads(func, constants.get(gvar, ()))
+                split = None if params.has_quad_dot else split_quads(func, constants.get(gvar, ()))
                 found |= {} if split is None else {gvar: split}
                 continue
             values = {n: lambda n=n, gvar=gvar: constants_of(calls[gvar], n) for n in constants.get(gvar, ())}

@@ -60,11 +60,11 @@ class CpuParams:
         Partial sums (in vectors) of a reduction along a contiguous row.
     transpose_tile : int
         Side of the square tile of an element-wise kernel that reads across its output.
-    tiles : bool
+    has_amx : bool
         The processor multiplies tiles of bfloat16 numbers (AMX).
-    pairs : bool
+    has_pair_dot : bool
         The processor multiplies vectors of pairs of integers (`ir.pairs`).
-    quads : bool
+    has_quad_dot : bool
         It multiplies vectors of quads of bytes (`ir.packings`), and adds them to sums.
     """
 
@@ -85,9 +85,9 @@ class CpuParams:
     tile_values: int = 255
     row_vectors: int = 4
     transpose_tile: int = 16
-    tiles: bool = False
-    pairs: bool = False
-    quads: bool = False
+    has_amx: bool = False
+    has_pair_dot: bool = False
+    has_quad_dot: bool = False
 
     @property
     def facts(self) -> dict[str, int]:
@@ -111,7 +111,6 @@ class CpuParams:
         lanes, registers = next(units, _BASELINE)
         memory = next((rate for name, rate in _MEMORY if _processor(target).startswith(name)), cls.memory_bytes)
         cores = int(target.attrs.get("num-cores") or cls.cores)
-        tiles = has_tiles(target)
         memory *= max(1.0, cores / cls.cores)  # more cores, more memory channels: 16 read four times as much as 1 or 2
         pairs = lanes in _PAIRS and bool(target_has_features(_PAIRS[lanes], target))
         return cls(
@@ -119,9 +118,9 @@ class CpuParams:
             registers=registers,
             cores=cores,
             memory_bytes=memory,
-            tiles=tiles,
-            pairs=pairs,
-            quads=has_quads(target),
+            has_amx=has_tiles(target),
+            has_pair_dot=pairs,
+            has_quad_dot=has_quads(target),
         )
 
 

@@ -29,18 +29,20 @@ _READ, _WRITE = 0, 1  # operands of the instruction `llvm.prefetch`, by definiti
 _SECOND_LEVEL, _FIRST_LEVEL = 2, 3  # operands of the instruction, by definition: localities
 _DATA = 1  # operand of the instruction, by definition: not the instruction cache
 
-Ask = Callable[[object], tirx.Stmt]
+Prefetch = Callable[[object], tirx.Stmt]
 """Number of a piece of a tile's depth -> the prefetches in front of it."""
 
 
-def in_pieces(scope: Scope, count: int, unroll: int, add: Callable, ask: Ask | None = None, before=0) -> tirx.Stmt:
+def in_pieces(
+    scope: Scope, count: int, unroll: int, add: Callable, prefetch: Prefetch | None = None, before=0
+) -> tirx.Stmt:
     """Return ``add(step)`` for `count` steps along the depth, as a loop over unrolled pieces.
 
     Parameters
     ----------
     unroll : int
         Steps of a piece; the remaining steps are unrolled after the loop.
-    ask : Ask or None
+    prefetch : Prefetch or None
         The prefetches in front of each piece.
     before : tirx.PrimExpr
         Number of pieces that other loops have done.
@@ -49,7 +51,7 @@ def in_pieces(scope: Scope, count: int, unroll: int, add: Callable, ask: Ask | N
 
     def piece(q) -> tirx.Stmt:
         steps = (add(scope.simplify(q * index(unroll) + index(u))) for u in range(unroll))
-        return block(ask(scope.simplify(before + q)) if ask else None, *steps)
+        return block(prefetch(scope.simplify(before + q)) if prefetch else None, *steps)
 
     whole = count // unroll
     rest = (add(index(step)) for step in range(whole * unroll, count))
@@ -78,19 +80,19 @@ class NextPanel:
     steps: int
     at: Callable
 
-    def of_tile(self, tile) -> Ask:
+    def of_tile(self, tile) -> Prefetch:
         """Return the prefetches of tile number `tile`; tiles after the last line prefetch the last lines again."""
         pieces = max(1, self.depth // self.steps)
         each = -(-self._lines // (self.tiles * pieces))
         beyond = pieces * each > self._lines
         first = tirx.min(tile * index(pieces * each), index(max(0, self._lines - pieces * each)))
 
-        def ask(piece) -> tirx.Stmt:
+        def prefetch(piece) -> tirx.Stmt:
             lines = [first + piece * index(each) + index(n) for n in range(each)]
             lines = [tirx.min(line, index(self._lines - 1)) for line in lines] if beyond else lines
-            return block(*(_prefetch(self.at(*self._place(line)), _READ, _SECOND_LEVEL) for line in lines))
+            return block(*(_prefetch_line(self.at(*self._place(line)), _READ, _SECOND_LEVEL) for line in lines))
 
-        return ask
+        return prefetch
 
     @property
     def _lines(self) -> int:
@@ -128,21 +130,21 @@ class NextRows:
     steps: int
     at: Callable
 
-    def beside(self, other: Ask | None) -> Ask:
+    def beside(self, other: Prefetch | None) -> Prefetch:
         """Return the prefetches of these rows together with `other` ones."""
         line = _LINE_BYTES // _item_bytes(self.at(index(0), index(0)))
         turns = max(1, line // self.steps)  # pieces in a cache line; each prefetches some of the rows
 
-        def ask(piece) -> tirx.Stmt:
+        def prefetch(piece) -> tirx.Stmt:
             first, step = tirx.floormod(piece, index(turns)), piece * index(self.steps)
             rows = [tirx.min(first + index(row), index(self.height - 1)) for row in range(0, self.height, turns)]
-            asked = (_prefetch(self.at(row, step), _READ, _SECOND_LEVEL) for row in rows)
-            return block(other(piece) if other else None, *asked)
+            prefetched = (_prefetch_line(self.at(row, step), _READ, _SECOND_LEVEL) for row in rows)
+            return block(other(piece) if other else None, *prefetched)
 
-        return ask
+        return prefetch
 
 
-def ask_for_results(reduction: Reduction, rows: Sequence, at: Callable, height: int, width: int) -> tirx.Stmt:
+def prefetch_results(reduction: Reduction, rows: Sequence, at: Callable, height: int, width: int) -> tirx.Stmt:
     """Return prefetches of the cache lines that a tile stores, and of those that its epilogue reads row by row.
 
     Parameters
@@ -160,7 +162,7 @@ def ask_for_results(reduction: Reduction, rows: Sequence, at: Callable, height: 
         step = max(1, _LINE_BYTES // _item_bytes(load))
         columns = sorted({*range(0, width, step), width - 1})  # a row may begin anywhere in a cache line
         places = [(row, column) for row in range(height) for column in columns]
-        requests += [_prefetch(at(load, row, index(column)), how, _FIRST_LEVEL) for row, column in places]
+        requests += [_prefetch_line(at(load, row, index(column)), how, _FIRST_LEVEL) for row, column in places]
     return block(*requests)
 
 
@@ -168,6 +170,6 @@ def _item_bytes(load) -> int:
     return DataType(str(load.ty.dtype)).itemsize
 
 
-def _prefetch(load, *how: int) -> tirx.Stmt:
+def _prefetch_line(load, *how: int) -> tirx.Stmt:
     numbers = (tirx.const(each, "int32") for each in (*how, _DATA))
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), *numbers))

@@ -56,11 +56,13 @@ def drawn_product(seed: int, rows_outside: bool):
     length = -(-depth // int(draw.integers(1, 4)))
     parts = -(-depth // length)
 
-    def over_parts(held: Strip, over):
-        """Sums are kept in whole vectors for the tiles of a held panel: rows of the result, columns of the panel."""
-        kept = scratch([rows, held.size], FLOAT, "kept")
+    def over_parts(outer: Strip, over):
+        """Sums are kept in whole vectors for the tiles of an outer panel: rows of the result, columns of the panel."""
+        partial_sums = scratch([rows, outer.size], FLOAT, "kept")
         lengths = parts, length, depth
-        return allocate([kept], block(*in_parts(scope, lengths, lambda at, _: (kept, at.first), over, begun=False)))
+        return allocate(
+            [partial_sums], block(*in_parts(scope, lengths, lambda at, _: (partial_sums, at.first), over, begun=False))
+        )
 
     micro = FmaKernel(
         *(scope, LANES, FLOAT),

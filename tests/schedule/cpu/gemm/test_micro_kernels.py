@@ -22,20 +22,20 @@ from smartmem_tvm.schedule.cpu.params import CpuParams
 
 @pytest.mark.parametrize(("tiles", "pairs"), [(a, b) for a in (False, True) for b in (False, True)])
 def test_numbers_get_the_instruction_that_the_processor_has(tiles, pairs):
-    cpu = CpuParams(tiles=tiles, pairs=pairs)
+    cpu = CpuParams(has_amx=tiles, has_pair_dot=pairs)
     assert micro_kernel(BFLOAT16, cpu) is (AMX if tiles else FMA)
     assert micro_kernel(PAIRS, cpu) is (DOT_OF_PAIRS if pairs else FMA)
-    assert micro_kernel(QUADS, CpuParams(quads=pairs)) is (DOT_OF_QUADS if pairs else FMA)
+    assert micro_kernel(QUADS, CpuParams(has_quad_dot=pairs)) is (DOT_OF_QUADS if pairs else FMA)
     assert micro_kernel(FLOAT, cpu) is micro_kernel("int32", cpu) is FMA
 
 
 def test_the_last_row_multiplies_everything_everywhere():
-    assert MICRO_KERNELS[-1] is FMA and not FMA.numbers and FMA.runs_on(CpuParams())
-    assert all(row.numbers for row in MICRO_KERNELS[:-1])
+    assert MICRO_KERNELS[-1] is FMA and not FMA.element_types and FMA.runs_on(CpuParams())
+    assert all(row.element_types for row in MICRO_KERNELS[:-1])
 
 
 @pytest.mark.parametrize("row", MICRO_KERNELS, ids=lambda row: row.name)
 def test_each_row_names_a_module_with_a_micro_kernel(row):
     module = import_module(f"smartmem_tvm.schedule.cpu.gemm.{row.module}")
     classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
-    assert any(hasattr(each, "tile") and hasattr(each, "line") for each in classes)
+    assert any(hasattr(each, "tile") and hasattr(each, "sweep") for each in classes)

@@ -56,7 +56,7 @@ class AmxKernel:
     apart: int = SIDE
     parts: Callable[[Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
 
-    def line(self, _: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, _: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the blocks of a line, in each part of the depth in turn.
 
         The part of the operand that stays the same remains in the first-level cache; sums are kept between parts.

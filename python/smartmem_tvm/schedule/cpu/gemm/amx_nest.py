@@ -42,7 +42,7 @@ class AmxNest(ContractionNest):
         """Return the tasks, after the request of the tile registers."""
         return block(amx.ask_for_tiles(), nest)
 
-    def work(self, task: Task) -> tirx.Stmt:
+    def task_body(self, task: Task) -> tirx.Stmt:
         """Return the copies of the operands of a pair of chunks, and their product."""
         plan = self.plan
         width = plan.column_span if plan.image is None else SPAN
@@ -153,15 +153,15 @@ class AmxNest(ContractionNest):
         if plan.left_stays:
             number, chunks = task.column_chunk, self.task_columns
         most = int(self.scope.analyzer.simplify(self._block_of(index(chunks.longest - 1)))) + 1
-        kept = scratch([most, SPAN, SPAN], FLOAT, "kept")
+        partial_sums = scratch([most, SPAN, SPAN], FLOAT, "kept")
 
         def so_far(row, column) -> Sums:
             place = (column if plan.left_stays else row) - number * index(chunks.length)
-            return Sums.of(kept, self._block_of(place), index(0), index(0), apart=self._apart)
+            return Sums.of(partial_sums, self._block_of(place), index(0), index(0), apart=self._apart)
 
         lengths = plan.depth_parts, -(-plan.steps // plan.depth_parts), plan.steps
         parts = in_parts(self.scope, lengths, so_far, over, begun=False)
-        return allocate([kept], block(amx.whole(kept), *parts))
+        return allocate([partial_sums], block(amx.whole(partial_sums), *parts))
 
     def _block_of(self, place):
         """Return the number, in the inner loop, of the block that holds a row or a column."""

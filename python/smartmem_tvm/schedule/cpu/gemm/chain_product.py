@@ -54,7 +54,7 @@ class ChainEpilogue:
         self.stages, self.stage, self.finish = stages, stage, finish
         self.start = stage.init.value
 
-    def asked(self, _rows: Strip, _columns: Strip) -> None:
+    def prefetched(self, _rows: Strip, _columns: Strip) -> None:
         """Return None: no prefetch."""
 
     def stays_in_registers(self, columns: Strip) -> bool:

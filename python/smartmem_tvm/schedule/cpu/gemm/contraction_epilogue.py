@@ -10,7 +10,7 @@ from ....ir.kernel import substitute
 from ...core.expressions import size
 from ...core.nest import SERIAL, VECTOR, Scope, index
 from ..matmul_plan import MatmulPlan
-from ..prefetch import ask_for_results
+from ..prefetch import prefetch_results
 from .axis import Strip
 
 # Nodes of an epilogue, up to which it is computed on the registers. Chosen: bias, scale and clamp are fewer; a longer
@@ -31,7 +31,7 @@ class ContractionEpilogue:
         finish = self.reduction.finish
         return size(finish) <= _SMALL_FINISH and not branches(finish) and not self.plan.stores_down
 
-    def asked(self, rows: Strip, columns: Strip) -> tirx.Stmt | None:
+    def prefetched(self, rows: Strip, columns: Strip) -> tirx.Stmt | None:
         """Return the prefetch of the cache lines that a tile stores, if it stores contiguous runs."""
         plan, reduction = self.plan, self.reduction
         if plan.output_run(False, plan.params.lanes) == 1 or branches(reduction.finish):
@@ -42,7 +42,7 @@ class ContractionEpilogue:
                 substitute(load, plan.point(self.batch, rows.first + index(i), columns.first + j))
             )
 
-        return ask_for_results(reduction, plan.contraction.rows, at, rows.size, columns.size)
+        return prefetch_results(reduction, plan.contraction.rows, at, rows.size, columns.size)
 
     def element(self, value, row, column) -> tirx.Stmt:
         """Return the store of one result."""

@@ -37,7 +37,7 @@ from ...core.contraction import Contraction
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, scratch, store
 from ..matmul_plan import MatmulPlan
 from ..params import CpuParams
-from ..prefetch import Ask, NextPanel, NextRows
+from ..prefetch import NextPanel, NextRows, Prefetch
 from .axis import Axis, Span, Strip
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .contraction_copies import ContractionCopies
@@ -61,7 +61,7 @@ class Task:
 
 
 class ContractionNest:
-    """The tasks of one contraction; `work` gives each its micro-kernel and the sources of its operands."""
+    """The tasks of one contraction; `task_body` gives each its micro-kernel and the sources of its operands."""
 
     def __init__(self, plan: MatmulPlan):
         self.plan, self.scope = plan, Scope()
@@ -77,7 +77,7 @@ class ContractionNest:
         def task(number) -> tirx.Stmt:
             batch = simplify(tirx.floordiv(number, per_batch))
             row_chunk = simplify(tirx.floordiv(tirx.floormod(number, per_batch), columns))
-            return self.work(Task(batch, row_chunk, simplify(tirx.floormod(number, columns))))
+            return self.task_body(Task(batch, row_chunk, simplify(tirx.floormod(number, columns))))
 
         nest = self.scope.loop(tasks, task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
         return self.around(nest)
@@ -86,7 +86,7 @@ class ContractionNest:
         """Return the loop over tasks, after the statements that come before all of them."""
         raise NotImplementedError
 
-    def work(self, task: Task) -> tirx.Stmt:
+    def task_body(self, task: Task) -> tirx.Stmt:
         """Return the statements of one task."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class MatmulNest(ContractionNest):
         """Return the tasks, after the copy of a left operand that all of them read."""
         return nest if self.shared is None else allocate([self.shared], block(self._copy_shared(), nest))
 
-    def work(self, task: Task) -> tirx.Stmt:
+    def task_body(self, task: Task) -> tirx.Stmt:
         """Return the copy of a task's rows, if it has one of its own, and its panels."""
         plan = self.plan
         if self.shared is not None:
@@ -172,8 +172,8 @@ class MatmulNest(ContractionNest):
             return Gemm(self.scope, micro, rows, columns).nest()
         strip = Strip(index(narrow.first), narrow.size, index(0), narrow.size)
         right = self.panel(task, strip)
-        nest = Gemm(self.scope, _Beside(micro, right, strip), rows, columns).nest()
-        return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.made]), nest))
+        nest = Gemm(self.scope, _WithNarrowColumns(micro, right, strip), rows, columns).nest()
+        return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.fill]), nest))
 
     def panel(self, task: Task, columns: Strip) -> Reader:
         """Return a panel: in place, or a copy that is contiguous along the columns (a narrow one: along the depth)."""
@@ -214,15 +214,15 @@ class MatmulNest(ContractionNest):
     def parts(self, task: Task, columns: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
         """Return ``over(part)`` for each part of the depth: all tiles of a panel add up one before the next begins."""
         plan, first = self.plan, self.first_row(task)
-        kept = scratch([self.task_rows.longest, columns.size], self.dtype, "kept")
+        partial_sums = scratch([self.task_rows.longest, columns.size], self.dtype, "kept")
 
         def start(row) -> tirx.Stmt:
             initial = plan.contraction.reduction.init
-            return self.scope.vectors(columns.size, plan.params.lanes, lambda j: store(kept, initial, row, j))
+            return self.scope.vectors(columns.size, plan.params.lanes, lambda j: store(partial_sums, initial, row, j))
 
         lengths = plan.depth_parts, plan.part_length, plan.depth
-        parts = in_parts(self.scope, lengths, lambda rows, _: (kept, rows.first - first), over, begun=True)
-        return allocate([kept], block(self.over_rows(task, start), *parts))
+        parts = in_parts(self.scope, lengths, lambda rows, _: (partial_sums, rows.first - first), over, begun=True)
+        return allocate([partial_sums], block(self.over_rows(task, start), *parts))
 
 
 def _dots(contraction: Contraction, params: CpuParams) -> Callable | None:
@@ -246,7 +246,7 @@ class _Tiles:
             *(scope, plan.params.lanes, nest.dtype, left, self, depth, self.epilogue),
             times=contraction.times,
             dots=_dots(contraction, plan.params),
-            ahead=self._ahead,
+            prefetch_ahead=self._prefetch_ahead,
             parts=self._parts if plan.depth_parts > 1 else None,
         )
 
@@ -265,26 +265,26 @@ class _Tiles:
         """Return the right operand for some columns."""
         return self.nest.panel(self.task, columns)
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel."""
-        kernel: MicroKernel = self.narrow if self.plan.is_narrow(held.size) else self.wide
-        return kernel.line(held, each)
+        kernel: MicroKernel = self.narrow if self.plan.is_narrow(outer.size) else self.wide
+        return kernel.sweep(outer, each)
 
-    def _parts(self, held: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
-        return self.nest.parts(self.task, held, over)
+    def _parts(self, outer: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
+        return self.nest.parts(self.task, outer, over)
 
-    def _ahead(self, held: Strip, part: Part | None) -> Callable[[Strip, Strip], Ask | None]:
+    def _prefetch_ahead(self, outer: Strip, part: Part | None) -> Callable[[Strip, Strip], Prefetch | None]:
         """Return what a tile prefetches: its share of the next panel, and the rows of the next tile."""
         plan = self.plan
-        coming = self.nest.next_panel(self.task, held.first, part) if held.size == plan.tile.width else None
+        coming = self.nest.next_panel(self.task, outer.first, part) if outer.size == plan.tile.width else None
 
-        def ask(rows: Strip, _: Strip) -> Ask | None:
+        def prefetch(rows: Strip, _: Strip) -> Prefetch | None:
             found = None if coming is None else coming.of_tile(rows.number)
-            if plan.rows_asked_for and part is None:
+            if plan.prefetch_rows and part is None:
                 return self._next_rows(rows).beside(found)
             return found
 
-        return ask
+        return prefetch
 
     def _next_rows(self, rows: Strip) -> NextRows:
         scope, height, left = self.nest.scope, rows.size, self.plan.left
@@ -293,7 +293,7 @@ class _Tiles:
 
 
 @dataclass(frozen=True, eq=False)
-class _Beside:
+class _WithNarrowColumns:
     """The micro-kernels of a task whose last columns are fewer than a vector.
 
     These columns are computed after each tile of the last panel, while its rows of the left operand are in the cache.
@@ -303,16 +303,16 @@ class _Beside:
     right: Reader
     columns: Strip
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel; in the last panel, a tile of the last columns follows each of them."""
         plan = self.tiles.plan
-        if held.size != plan.tile.width:
-            return self.tiles.line(held, each)
+        if outer.size != plan.tile.width:
+            return self.tiles.sweep(outer, each)
 
         def with_narrow(tile: Tile) -> Tile:
             return lambda rows, columns: block(tile(rows, columns), self._narrow(rows, columns))
 
-        return self.tiles.line(held, lambda tile: each(with_narrow(tile)))
+        return self.tiles.sweep(outer, lambda tile: each(with_narrow(tile)))
 
     def _narrow(self, rows: Strip, columns: Strip) -> tirx.Stmt:
         tile, plan = self.tiles.narrow.tile(rows, self.columns, self.right), self.tiles.plan

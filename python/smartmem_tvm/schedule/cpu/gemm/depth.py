@@ -10,7 +10,7 @@ from typing import Protocol
 from tvm import tirx
 
 from ...core.nest import SERIAL, Scope, index
-from ..prefetch import Ask, in_pieces
+from ..prefetch import Prefetch, in_pieces
 from .gemm import Part
 from .operands import DepthStep
 
@@ -18,8 +18,8 @@ from .operands import DepthStep
 class Depth(Protocol):
     """The loops along the depth of a tile."""
 
-    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
-        """Return ``add(step)`` for each step of a part, or of all; `ask` makes prefetches in front of some."""
+    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, prefetch: Prefetch | None) -> tirx.Stmt:
+        """Return ``add(step)`` for each step of a part, or of all; `prefetch` returns the prefetches before some."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +30,12 @@ class FusedDepth:
     depth: int
     unroll: int
 
-    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
+    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, prefetch: Prefetch | None) -> tirx.Stmt:
         """Return the loop."""
         first, length = (index(0), self.depth) if part is None else (part.first, part.length)
-        return in_pieces(self.scope, length, self.unroll, lambda k: add(DepthStep(self.scope.simplify(first + k))), ask)
+        return in_pieces(
+            self.scope, length, self.unroll, lambda k: add(DepthStep(self.scope.simplify(first + k))), prefetch
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class NestedDepth:
     extents: Mapping
     kind: Callable = lambda var: SERIAL
 
-    def steps(self, add: Callable[[DepthStep], tirx.Stmt], _part: Part | None, _ask: Ask | None) -> tirx.Stmt:
+    def steps(self, add: Callable[[DepthStep], tirx.Stmt], _part: Part | None, _prefetch: Prefetch | None) -> tirx.Stmt:
         """Return the loops."""
         return self.scope.nest(self.vars_, self.extents, lambda point: add(DepthStep(None, point)), "k", self.kind)
 
@@ -72,7 +74,7 @@ class WalkedDepth:
     depth: int
     unroll: int
 
-    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, ask: Ask | None) -> tirx.Stmt:
+    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, prefetch: Prefetch | None) -> tirx.Stmt:
         """Return the loops; a part of the depth is some iterations of the outermost one."""
         first, count = (index(0), self.depth) if part is None else (part.first, part.length)
         inner = self.depth // self.extents[self.vars_[0]]
@@ -93,6 +95,6 @@ class WalkedDepth:
                 done, at = place(v)
                 return add(DepthStep(self.scope.simplify(first + done), at))
 
-            return in_pieces(self.scope, total, self.unroll, step, ask, before * index(total // self.unroll))
+            return in_pieces(self.scope, total, self.unroll, step, prefetch, before * index(total // self.unroll))
 
         return nest(0, index(0), {})

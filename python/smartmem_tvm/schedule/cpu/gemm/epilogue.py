@@ -20,7 +20,7 @@ class Epilogue(Protocol):
 
     start: tirx.PrimExpr
 
-    def asked(self, rows: Strip, columns: Strip) -> tirx.Stmt | None:
+    def prefetched(self, rows: Strip, columns: Strip) -> tirx.Stmt | None:
         """Return prefetches of the places that results go to, or None."""
 
     def stays_in_registers(self, columns: Strip) -> bool:
@@ -40,7 +40,7 @@ class Stored:
     put: Callable[..., tirx.Stmt]
     start: tirx.PrimExpr
 
-    def asked(self, _rows: Strip, _columns: Strip) -> None:
+    def prefetched(self, _rows: Strip, _columns: Strip) -> None:
         """Return None: no prefetch."""
 
     def stays_in_registers(self, _columns: Strip) -> bool:

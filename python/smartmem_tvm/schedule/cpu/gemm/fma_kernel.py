@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from ...core.nest import Scope, allocate, block, scratch, store
-from ..prefetch import Ask
+from ..prefetch import Prefetch
 from .accumulators import Accumulators
 from .axis import Strip
 from .depth import Depth
@@ -45,10 +45,10 @@ class FmaKernel:
     dots : callable or None
         ``(accumulators, left, right) -> statement`` that adds a step by an instruction of its own, or None where that
         cannot read the operands; None if a step is a multiplication and an addition.
-    ahead : callable or None
-        Held strip and part -> function of a tile's rows and columns -> the prefetches of the tile, or None.
+    prefetch_ahead : callable or None
+        Outer strip and part -> function of a tile's rows and columns -> the prefetches of the tile, or None.
     parts : callable or None
-        ``(held strip, over) -> over(part)`` for each part of the depth; None if the depth has one part only.
+        ``(outer strip, over) -> over(part)`` for each part of the depth; None if the depth has one part only.
     """
 
     scope: Scope
@@ -60,21 +60,23 @@ class FmaKernel:
     epilogue: Epilogue
     times: Callable = operator.mul
     dots: Callable[[Accumulators, Callable, Callable], tirx.Stmt | None] | None = None
-    ahead: Callable[[Strip, Part | None], Callable[[Strip, Strip], Ask | None]] | None = None
+    prefetch_ahead: Callable[[Strip, Part | None], Callable[[Strip, Strip], Prefetch | None]] | None = None
     parts: Callable[[Strip, Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, which is copied first if its source says so."""
-        right = self.right.of(held)
+        right = self.right.of(outer)
 
         def over(part: Part | None) -> tirx.Stmt:
-            ask = self.ahead(held, part) if self.ahead is not None else lambda rows, columns: None
-            return each(lambda rows, columns: self.tile(rows, columns, right, part, ask(rows, columns)))
+            prefetch = (
+                self.prefetch_ahead(outer, part) if self.prefetch_ahead is not None else lambda rows, columns: None
+            )
+            return each(lambda rows, columns: self.tile(rows, columns, right, part, prefetch(rows, columns)))
 
-        return right.around(over(None) if self.parts is None else self.parts(held, over))
+        return right.allocated(over(None) if self.parts is None else self.parts(outer, over))
 
     def tile(
-        self, rows: Strip, columns: Strip, right: Reader, part: Part | None = None, ask: Ask | None = None
+        self, rows: Strip, columns: Strip, right: Reader, part: Part | None = None, prefetch: Prefetch | None = None
     ) -> tirx.Stmt:
         """Return one tile, from the start of its sums to their store."""
         acc = Accumulators(self.scope, rows.size, columns.size, self.lanes, self.dtype)
@@ -83,7 +85,7 @@ class FmaKernel:
         def add(step: DepthStep) -> tirx.Stmt:
             return self._add(acc, left.at(rows, step), right.at(columns, step))
 
-        return left.around(self._whole(rows, columns, acc, self.depth.steps(add, part, ask), part))
+        return left.allocated(self._whole(rows, columns, acc, self.depth.steps(add, part, prefetch), part))
 
     def _add(self, acc: Accumulators, left: Callable, right: Callable) -> tirx.Stmt:
         """Return the statement that adds the products of one step along the depth to the sums of a tile."""
@@ -101,7 +103,7 @@ class FmaKernel:
         if part is not None and part.after is not None:
             buffer, first = part.after(rows, columns)
             return acc.allocate(start, total, acc.each(lambda i, j, value: store(buffer, value, first + i, j)))
-        start = block(epilogue.asked(rows, columns), start)
+        start = block(epilogue.prefetched(rows, columns), start)
         if epilogue.stays_in_registers(columns):
             finish = acc.each(lambda i, j, value: epilogue.element(value, rows.first + i, columns.first + j))
             return acc.allocate(start, total, finish)

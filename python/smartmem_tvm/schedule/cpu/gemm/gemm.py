@@ -2,7 +2,7 @@
 """The loops of a product around a micro-kernel: the skeleton of all products on CPUs (BLIS: the macro-kernel).
 
     for each strip of the outer axis:                columns, or rows if `rows_outside`
-      the micro-kernel's `line`: copies the panel if it needs a copy; then, for each part of the depth,
+      the micro-kernel's `sweep`: copies the panel if it needs a copy; then, for each part of the depth,
         for each strip of the inner axis:
           the micro-kernel's `tile`: the sums of one register tile, then the epilogue
 
@@ -49,7 +49,7 @@ class Part:
 class MicroKernel(Protocol):
     """Writes tiles of results in one instruction set, for the operands and the epilogue of one product."""
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a strip of the outer axis; ``each(tile)`` is the loop over strips of the inner one."""
 
 
@@ -71,21 +71,21 @@ class Gemm:
 
     def nest(self) -> tirx.Stmt:
         """Return the loop nest."""
-        outer, inner = (self.rows, self.columns) if self.rows_outside else (self.columns, self.rows)
+        outer_axis, inner_axis = (self.rows, self.columns) if self.rows_outside else (self.columns, self.rows)
 
-        def line(held: Strip) -> tirx.Stmt:
+        def sweep(outer: Strip) -> tirx.Stmt:
             def each(tile: Tile) -> tirx.Stmt:
                 if self.rows_outside:
-                    return inner.each(self.scope, lambda columns: tile(held, columns))
-                return inner.each(self.scope, lambda rows: tile(rows, held))
+                    return inner_axis.each(self.scope, lambda columns: tile(outer, columns))
+                return inner_axis.each(self.scope, lambda rows: tile(rows, outer))
 
-            return self.micro.line(held, each)
+            return self.micro.sweep(outer, each)
 
-        return outer.each(self.scope, line, "panel")
+        return outer_axis.each(self.scope, sweep, "panel")
 
 
 def in_parts(
-    scope: Scope, lengths: tuple[int, int, int], kept: Callable, over: Callable[[Part], tirx.Stmt], begun: bool
+    scope: Scope, lengths: tuple[int, int, int], partial_sums: Callable, over: Callable[[Part], tirx.Stmt], begun: bool
 ) -> list[tirx.Stmt | None]:
     """Return ``over(part)`` for the first part of the depth, those between (a loop), and the last; None for no part.
 
@@ -93,7 +93,7 @@ def in_parts(
     ----------
     lengths : tuple of int
         Number of parts, steps of each, and steps of the whole depth; the last part may be shorter.
-    kept : callable
+    partial_sums : callable
         Where the partial sums of a tile are between parts: `before` and `after` of `Part`.
     begun : bool
         Whether the first part also loads its sums from there, where the caller has stored the start values.
@@ -102,9 +102,9 @@ def in_parts(
     first, last = int(not begun), (parts - 1) * length
 
     def between(p) -> tirx.Stmt:
-        return over(Part((p + index(first)) * index(length), length, kept, kept))
+        return over(Part((p + index(first)) * index(length), length, partial_sums, partial_sums))
 
-    begins = None if begun else over(Part(index(0), length, after=kept))
+    begins = None if begun else over(Part(index(0), length, after=partial_sums))
     count = parts - 1 - first
     middle = scope.loop(count, between, "part") if count else None
-    return [begins, middle, over(Part(index(last), depth - last, before=kept))]
+    return [begins, middle, over(Part(index(last), depth - last, before=partial_sums))]

@@ -22,19 +22,19 @@ BFLOAT16, FLOAT, PAIRS, QUADS = "bfloat16", "float32", packings.PAIRS.name, pack
 
 
 @dataclass(frozen=True)
-class Row:
+class MicroKernelEntry:
     """One micro-kernel.
 
     Attributes
     ----------
     name : str
-    numbers : tuple of str
+    element_types : tuple of str
         Types of elements that it multiplies; empty for all types.
     runs_on : callable
         Properties of a processor -> whether it has the instructions.
-    step : int
+    depth_per_instruction : int
         Steps along the depth whose products one instruction adds to a sum.
-    block : tuple of two int, or None
+    tile : tuple of two int, or None
         Rows and columns of a tile (AMX: of four tile registers); None if `tile.best_tile` chooses them to fit the
         vector registers.
     left, right : str
@@ -48,10 +48,10 @@ class Row:
     """
 
     name: str
-    numbers: tuple[str, ...]
+    element_types: tuple[str, ...]
     runs_on: Callable[[CpuParams], bool]
-    step: int
-    block: tuple[int, int] | None
+    depth_per_instruction: int
+    tile: tuple[int, int] | None
     left: str
     right: str
     module: str
@@ -60,28 +60,30 @@ class Row:
 
 _ANYWHERE, _PANELS = "in place, or rows", "contiguous along the columns: in place, or panels of [depth, width]"
 
-AMX = Row(
-    *("amx", (BFLOAT16,), lambda cpu: cpu.tiles, DEPTH, (SPAN, SPAN)),
+AMX = MicroKernelEntry(
+    *("amx", (BFLOAT16,), lambda cpu: cpu.has_amx, DEPTH, (SPAN, SPAN)),
     left="[row // 16, k // 32, row % 16, k % 32]",
     right="[column // 16, k // 32, k % 32 // 2, column % 16, k % 2]",
     module="amx_kernel",
 )
-DOT_OF_PAIRS = Row(
-    *("dot of pairs", (PAIRS,), lambda cpu: cpu.pairs, 2, None, _ANYWHERE, _PANELS),
+DOT_OF_PAIRS = MicroKernelEntry(
+    *("dot of pairs", (PAIRS,), lambda cpu: cpu.has_pair_dot, 2, None, _ANYWHERE, _PANELS),
     module="fma_kernel",
     dots=Accumulators.add_dots,
 )
-DOT_OF_QUADS = Row(
-    *("dot of quads", (QUADS,), lambda cpu: cpu.quads, 4, None, _ANYWHERE, _PANELS),
+DOT_OF_QUADS = MicroKernelEntry(
+    *("dot of quads", (QUADS,), lambda cpu: cpu.has_quad_dot, 4, None, _ANYWHERE, _PANELS),
     module="fma_kernel",
     dots=Accumulators.add_dots,
 )
-FMA = Row("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma_kernel")
+FMA = MicroKernelEntry("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma_kernel")
 
 MICRO_KERNELS = (AMX, DOT_OF_QUADS, DOT_OF_PAIRS, FMA)
 """In the order in which a product looks for one; the last row multiplies every type on every processor."""
 
 
-def micro_kernel(numbers: str, cpu: CpuParams) -> Row:
-    """Return the micro-kernel for operands whose elements are of type `numbers`, on a processor."""
-    return next(row for row in MICRO_KERNELS if numbers in (row.numbers or (numbers,)) and row.runs_on(cpu))
+def micro_kernel(element_type: str, cpu: CpuParams) -> MicroKernelEntry:
+    """Return the micro-kernel for operands whose elements are of type `element_type`, on a processor."""
+    return next(
+        row for row in MICRO_KERNELS if element_type in (row.element_types or (element_type,)) and row.runs_on(cpu)
+    )

@@ -46,10 +46,10 @@ class NarrowKernel:
     epilogue: Epilogue
     times: Callable
 
-    def line(self, held: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, after its copy."""
-        right = self.right.of(held)
-        return right.around(each(lambda rows, columns: self.tile(rows, columns, right)))
+        right = self.right.of(outer)
+        return right.allocated(each(lambda rows, columns: self.tile(rows, columns, right)))
 
     def tile(self, rows: Strip, columns: Strip, right: Reader) -> tirx.Stmt:
         """Return one tile."""
@@ -62,8 +62,8 @@ class NarrowKernel:
             )
             for first, count, high in row_tiles(rows.size, narrow_rows(columns.size, self.params))
         ]
-        ask = self.epilogue.asked(rows, columns)
-        return allocate([done], block(ask, *sums, self.epilogue.block(done, rows, columns)))
+        prefetch = self.epilogue.prefetched(rows, columns)
+        return allocate([done], block(prefetch, *sums, self.epilogue.block(done, rows, columns)))
 
     def _add_up(self, rows: Strip, columns: Strip, first, height: int, right: Reader, done) -> tirx.Stmt:
         """Return the statements that write `height` rows of sums, from row `first` of the tile on, into `done`."""

@@ -5,7 +5,7 @@
 |---|---|---|
 | in place | `in_place` here, `MatmulNest.panel` | no: constant strides (left), contiguous columns (right) |
 | panels of weights | `constants.pack_weights` | when the model is compiled; a task reads them in place |
-| copied rows, copied panel | `MatmulNest.work`, `MatmulNest.panel` | by each task, or rows once by all threads |
+| copied rows, copied panel | `MatmulNest.task_body`, `MatmulNest.panel` | by each task, or rows once by all threads |
 | row offsets | `row_offsets.OffsetRows` | no: windows; the start index of each row of a tile is computed once |
 | local block | `chain_product` | no: the stage before left a block of rows in scratch memory |
 | matrix of a chain | `chain_product` | by each task, into panels or AMX tiles |
@@ -43,17 +43,17 @@ class Reader:
         ``at(strip, step)(i)`` is the element of row, or column, number `i` of the strip.
     buffers : sequence of buffer
         Scratch memory that `at` reads: a copy, or the start indices of rows; empty if there is none.
-    made : Stmt or None
+    fill : Stmt or None
         The statement that fills that memory.
     """
 
     at: Callable[[Strip, DepthStep], Callable]
     buffers: Sequence = ()
-    made: tirx.Stmt | None = None
+    fill: tirx.Stmt | None = None
 
-    def around(self, body: tirx.Stmt) -> tirx.Stmt:
+    def allocated(self, body: tirx.Stmt) -> tirx.Stmt:
         """Return a statement after the one that fills the scratch memory, inside its allocation."""
-        return allocate(self.buffers, block(self.made, body))
+        return allocate(self.buffers, block(self.fill, body))
 
     def of(self, _: Strip) -> Reader:
         """Return the operand itself, as a source that is the same for all strips."""

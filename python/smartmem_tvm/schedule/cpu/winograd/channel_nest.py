@@ -169,7 +169,7 @@ class ChannelNest(WinogradNest):
             Reader(lambda _, step: lambda j: self.windows[zero, a, panel, step.number, j]),
             self.depth,
             Stored(lambda value, t, f: sums.store(value, a, t, first + f), tirx.const(0, DTYPE)),
-            ahead=lambda *_: lambda rows, _: coming.of_tile(rows.number),
+            prefetch_ahead=lambda *_: lambda rows, _: coming.of_tile(rows.number),
         )
         rows = Axis.whole(*row_tiles(plan.tiles // plan.parts, plan.tile.height))
         return Gemm(self.scope, micro, rows, Axis.whole((0, 1, plan.panel))).nest()

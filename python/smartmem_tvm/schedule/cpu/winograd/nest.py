@@ -152,7 +152,7 @@ class WinogradNest(Part):
             Reader(lambda strip, step: lambda j: tiles[a, step.number, strip.first + j]),
             self.depth,
             Stored(lambda value, f, t: sums.store(value, a, local * height + f, t), tirx.const(0, DTYPE)),
-            ahead=lambda *_: lambda _, strip: coming.of_tile(strip.number),
+            prefetch_ahead=lambda *_: lambda _, strip: coming.of_tile(strip.number),
         )
         strips = [(0, whole, width)] if whole else []
         strips = Axis.whole(*strips, *([(whole * width, 1, rest)] if rest else []))
