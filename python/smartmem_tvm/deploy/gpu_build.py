@@ -57,7 +57,8 @@ def build_for_gpu(
     if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None:
         raise UserError(
             f"This TVM has no code generator for '{kind}', so that kernels end as TIR: print it with `smartmem opt MODEL "
-            f"--target {kind} --pass legalize,fuse-operators,schedule-kernels`, or use a TVM that was built with one."
+            f"--target {kind} --pass legalize,fuse-operators,schedule-kernels`, or use a TVM that was built with "
+            "one."
         )
     return executable(mod, target, lambda kernels: build_kernels(kernels, target, pipeline, observe))
 
