@@ -31,8 +31,9 @@ FOLDABLE = 2**30
 # Seconds and bytes that folding may take before it is given up: more than an exporter's shape arithmetic needs.
 FOLDING_SECONDS, MEMORY = 120, 8 * FOLDABLE
 
-# Parts of ONNX Runtime's basic level that add or move layout operators to suit its own kernels.
-_UNWANTED = ["MatMulAddFusion", "TransposeOptimizer"]
+# Parts of ONNX Runtime's basic level that add or move layout operators to suit its own kernels, and the one that rounds
+# the weights and the bias between DequantizeLinear and QuantizeLinear to integers, which changes the results.
+_UNWANTED = ["MatMulAddFusion", "TransposeOptimizer", "WeightBiasQuantization"]
 
 
 def known_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
