@@ -156,6 +156,22 @@ def test_weights_and_biases_between_quantizations_keep_their_values(kind, right)
     check(nodes, {"x": integers(random, "uint8", x_shape)}, outputs, constants, tolerance=1e-6)
 
 
+@pytest.mark.parametrize(("scale", "zero"), [(0.7, 100), (0.3, 100), (0.3, 128)])
+def test_two_quantizations_in_a_row_stay_two(scale, zero):
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "first", "middle"], ["a"]),
+        helper.make_node("DequantizeLinear", ["a", "first", "middle"], ["b"]),
+        helper.make_node("QuantizeLinear", ["b", "second", "zero"], ["c"]),
+        helper.make_node("DequantizeLinear", ["c", "second", "zero"], ["d"]),
+        helper.make_node("Neg", ["second"], ["known"]),
+        helper.make_node("Add", ["d", "known"], ["y"]),
+    ]
+    constants = {"first": np.float32(0.3), "second": np.float32(scale)}
+    constants |= {"middle": np.uint8(128), "zero": np.uint8(zero)}
+    x = (np.random.default_rng(0).standard_normal((4, 64)) * 50).astype("float32")
+    check(nodes, {"x": x}, {"y": "float32"}, constants, tolerance=1e-6)
+
+
 def test_the_repository_carries_a_legacy_export():
     assert LEGACY
 
