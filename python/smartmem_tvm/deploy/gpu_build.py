@@ -56,8 +56,8 @@ def build_for_gpu(
     kind = target.kind.name
     if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None:
         raise UserError(
-            f"This TVM has no code generator for '{kind}', so that kernels end as TIR: see them with `smartmem explain "
-            f"--target {kind} --schedules`, or use a TVM that was built with one."
+            f"This TVM has no code generator for '{kind}', so that kernels end as TIR: print it with `smartmem opt "
+            f"MODEL --target {kind} --pass legalize,fuse-operators,schedule-kernels`, or use a TVM that was built with one."
         )
     return executable(mod, target, lambda kernels: build_kernels(kernels, target, pipeline, observe))
 
