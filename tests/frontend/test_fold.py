@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+from against_onnxruntime import check, integers
 from smartmem_tvm import light
 from smartmem_tvm.frontend import fold, from_onnx, load_onnx, onnx_file, read_model
 from smartmem_tvm.frontend import helper as process
@@ -133,6 +134,42 @@ def test_batch_normalization_is_merged_into_the_convolution(build, assert_same):
 
 
 LEGACY = sorted((Path(__file__).parents[2] / "models" / "legacy").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("kind", ["Conv", "ConvTranspose", "Gemm"])
+@pytest.mark.parametrize("right", ["weights", "dequantized"])
+def test_weights_and_biases_between_quantizations_keep_their_values(kind, right):
+    """They are no multiples of a scale: rounding the bias to integers, or the weights to bytes, would change them."""
+    random = np.random.default_rng(0)
+    x_shape, w_shape = ((4, 8), (8, 8)) if kind == "Gemm" else ((1, 8, 6), (8, 8, 3))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "scale"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["bytes", "scale"], ["dequantized"]),
+        helper.make_node(kind, ["xf", right, "bias"], ["y"]),
+        helper.make_node("QuantizeLinear", ["y", "scale"], ["q"]),
+    ]
+    constants = {"bytes": integers(random, "int8", w_shape), "scale": np.float32(4)}
+    constants["weights"] = random.standard_normal(w_shape).astype("float32")
+    constants["bias"] = np.arange(8, dtype="float32") + 0.25
+    constants = {name: array for name, array in constants.items() if name != "weights" or right == "weights"}
+    outputs = {"y": "float32", "q": "uint8", "dequantized": "float32"}
+    check(nodes, {"x": integers(random, "uint8", x_shape)}, outputs, constants, tolerance=1e-6)
+
+
+@pytest.mark.parametrize(("scale", "zero"), [(0.7, 100), (0.3, 100), (0.3, 128)])
+def test_two_quantizations_in_a_row_stay_two(scale, zero):
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "first", "middle"], ["a"]),
+        helper.make_node("DequantizeLinear", ["a", "first", "middle"], ["b"]),
+        helper.make_node("QuantizeLinear", ["b", "second", "zero"], ["c"]),
+        helper.make_node("DequantizeLinear", ["c", "second", "zero"], ["d"]),
+        helper.make_node("Neg", ["second"], ["known"]),
+        helper.make_node("Add", ["d", "known"], ["y"]),
+    ]
+    constants = {"first": np.float32(0.3), "second": np.float32(scale)}
+    constants |= {"middle": np.uint8(128), "zero": np.uint8(zero)}
+    x = (np.random.default_rng(0).standard_normal((4, 64)) * 50).astype("float32")
+    check(nodes, {"x": x}, {"y": "float32"}, constants, tolerance=1e-6)
 
 
 def test_the_repository_carries_a_legacy_export():

@@ -32,7 +32,10 @@ FOLDABLE = 2**30
 FOLDING_SECONDS, MEMORY = 120, 8 * FOLDABLE
 
 # Parts of ONNX Runtime's basic level that add or move layout operators to suit its own kernels.
-_UNWANTED = ["MatMulAddFusion", "TransposeOptimizer"]
+_MOVING = ["MatMulAddFusion", "TransposeOptimizer"]
+# Parts that change results: one rounds weights and biases between DequantizeLinear and QuantizeLinear to integers, one
+# makes two quantizations in a row, of different scales, a single one with a third scale.
+_ROUNDING = ["WeightBiasQuantization", "DoubleQDQPairsRemover"]
 
 
 def known_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
@@ -82,7 +85,7 @@ def _optimized(model: bytes) -> bytes:
         options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(FOLDABLE))
         options.optimized_model_filepath = str(path)
         providers = ["CPUExecutionProvider"]
-        onnxruntime.InferenceSession(model, options, providers=providers, disabled_optimizers=_UNWANTED)
+        onnxruntime.InferenceSession(model, options, providers=providers, disabled_optimizers=[*_MOVING, *_ROUNDING])
         return path.read_bytes()
 
 

@@ -172,6 +172,59 @@ def test_what_is_multiplied(model, reason):
     assert said.startswith(reason)
 
 
+@pytest.mark.parametrize(("depth", "reason"), [(65792, "multiplied as bytes"), (65796, "its sums may leave 32 bits")])
+def test_sums_fit_into_32_bits(depth, reason):
+    """65793 products of the largest bytes are the most that do."""
+    x, w = np.full((4, depth), 255, "uint8"), np.full((depth, 32), -128, "int8")
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "one"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
+        helper.make_node("MatMul", ["xf", "wf"], ["y"]),
+    ]
+    mod = rewritten(model_of(nodes, {"x": x}, {"y": ("float32", (4, 32))}, {"w": w, "one": np.float32(1)}))
+    assert decisions(mod) == [reason]
+    np.testing.assert_allclose(compile(mod, "cpu").run(x)[0], depth * 255.0 * -128, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "through", "zero"),
+    [
+        ("uint8", "int8", None),
+        ("uint8", "bool", None),
+        ("int8", "uint8", np.uint8(100)),
+        ("uint8", "float64", np.float64(0.5)),
+        ("uint8", "int32", np.int32(300)),
+        ("int8", "int32", np.int32(-129)),
+    ],
+)
+@pytest.mark.parametrize("operator", ["MatMul", "Conv"])
+def test_casts_and_zero_points_that_leave_the_bytes(operator, dtype, through, zero):
+    """A byte that is another number after a cast, and what no DequantizeLinear has as its zero point."""
+    random = np.random.default_rng(0)
+    shape, w_shape = ((8, 64), (64, 48)) if operator == "MatMul" else ((1, 8, 9), (32, 8, 3))
+    x, w = integers(random, dtype, shape), integers(random, "int8", w_shape)
+    attributes = {} if operator == "MatMul" else {"pads": [1, 2]}
+    to = helper.np_dtype_to_tensor_dtype
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=to(np.dtype(through))),
+        *([] if zero is None else [helper.make_node("Sub", ["wide", "zero"], ["centred"])]),
+        helper.make_node("Cast", ["wide" if zero is None else "centred"], ["float"], to=to(np.dtype("float32"))),
+        helper.make_node("Mul", ["float", "one"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "half"], ["wf"]),
+        helper.make_node(operator, ["xf", "wf"], ["y"], **attributes),
+    ]
+    constants = {"w": w, "one": np.float32(2), "half": np.float32(0.5)} | ({} if zero is None else {"zero": zero})
+    stands_for = x.astype(through) if zero is None else x.astype(through) - zero
+    want = product(nodes[-1], stands_for.astype("float64") * 2, w * 0.5)
+    model = model_of(nodes, {"x": x}, {"y": ("float32", want.shape)}, constants)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_RESULT", "_COPIED"):
+            patch.setattr(multiply_bytes, name, 0.0)
+        mod = rewritten(model)
+    assert decisions(mod) == []
+    np.testing.assert_allclose(compile(mod, "cpu").run(x)[0], want, rtol=1e-5, atol=0.1)
+
+
 def test_what_is_not_looked_at():
     """Constants that need nine bits, and processors without VNNI."""
     assert decisions(rewritten(matmul(zero=5))) == []

@@ -12,9 +12,13 @@ from tvm import ir, relax
 
 from ...cpu_features import has_quads
 from ...ir.block import CONVOLUTIONS, Bindings, as_constant, edit_blocks, operator, shape_of, weight
-from ...ir.packings import QUADS, SIGNED
+from ...ir.packings import QUADS, SIGNED, UNSIGNED
 
-_BYTES = ("int8", "uint8")
+_BYTES = {"int8": SIGNED, "uint8": UNSIGNED}
+_WIDE = ("int16", "int32", "int64")
+"""What holds any byte, and the difference of two: a byte cast to another type may be another number there."""
+_LARGEST_SUM = (1 << 31) - 1
+"""Of int32."""
 _OFFSET = 128
 """What makes a signed byte an unsigned one."""
 # Cycles for each product of floats, and with bytes besides for each result (its zero point, type and scale), all of a
@@ -40,7 +44,8 @@ class MultiplyBytes:
     convolution's padding is the zero point.
 
     Refuses (leaves in floats) constants that have no bytes or a scale along the depth, depths that are no multiple of
-    four, grouped convolutions, and products that would not be faster. Does nothing for a CPU without VNNI.
+    four or so large that a sum may leave 32 bits, zero points that are no bytes, grouped convolutions, and products
+    that would not be faster. Does nothing for a CPU without VNNI.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -95,7 +100,10 @@ def _dequantized(block: Bindings, expr) -> _Bytes | None:
         if not isinstance(point, ir.Constant) or point.value.numpy().size != 1:
             return None
         zero = int(point.value.numpy().item())
-    if wide is None or _dtype(wide.args[0]) not in _BYTES or shape_of(wide.args[0]) != shape_of(expr):
+    if wide is None or _dtype(wide) not in _WIDE or shape_of(wide.args[0]) != shape_of(expr):
+        return None
+    low, high = _BYTES.get(_dtype(wide.args[0]), (1, 0))
+    if not low <= zero <= high:
         return None
     scale = scale if not shape_of(scale) else relax.op.reshape(scale, ())
     return _Bytes(wide.args[0], scale, zero)
@@ -156,6 +164,9 @@ def _objection(var, call: ir.Call, w: tuple, name: str) -> str | None:
             return f"its channels are no multiple of {QUADS.numbers}"
     if depth % QUADS.numbers:
         return f"its depth is no multiple of {QUADS.numbers}"
+    along = 0 if name == "matmul" else tuple(range(1, numbers.ndim))
+    if UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(along).max() > _LARGEST_SUM:
+        return "its sums may leave 32 bits"
     floats = rows * columns * depth * _PRODUCT
     integers = floats / QUADS.numbers + rows * columns * _RESULT + rows * depth * _COPIED
     if integers >= floats:
