@@ -9,14 +9,11 @@ from ...analysis.row_chain import RowChain
 from ...ir.blends import branches
 from ...ir.kernel import Stage, substitute
 from ...ir.walk import loads
-from ..core.expressions import replace_loads, size, split_index
+from ..core.expressions import replace_loads, split_index
 from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
 from ..core.reduction import combiner_of, last_part
+from .gemm.epilogue import fits_registers
 from .params import CpuParams
-
-# Nodes of an epilogue, up to which it is computed on the registers of a product. Chosen: bias, scale and clamp are
-# fewer; a longer one would be written out for each vector of the tile.
-_SMALL_FINISH = 12
 
 
 class RowStages:
@@ -138,8 +135,7 @@ class RowStages:
         readers = [s for s in stages if any(ld.source.same_as(stage.body.buffer) for ld in s.loads)]
         if finish.reduction or readers != [finish] or self._order(stage) != self._order(finish):
             return None
-        small = size(finish.body.value) <= _SMALL_FINISH and not branches(finish.body.value)
-        return finish if small else None
+        return finish if fits_registers(finish.body.value) else None
 
     def store_product(self, stage: Stage, finish: Stage | None, value, row, column) -> tirx.Stmt:
         """Return the store of element (row, column) of a product, with the epilogue `finish` if given."""

@@ -9,6 +9,7 @@ where it has room for them, and are otherwise not stored.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 
@@ -80,7 +81,7 @@ class ChainEpilogue:
         return scope.loop(rows.size, line, "i")
 
 
-class ChainProduct:
+class ChainProduct(ABC):
     """A product of a chain of rows; `packed` is the scratch memory of its matrix.
 
     Attributes
@@ -103,18 +104,18 @@ class ChainProduct:
         self.depth = math.prod(stage.extents[v] for v in stage.reduction)
         self.copies = ChainCopies(stages, stage)
 
+    @abstractmethod
     def pack(self) -> tirx.Stmt:
         """Return the copy of the current batch's matrix."""
-        raise NotImplementedError
 
     def multiply(self, finish: Stage | None) -> tirx.Stmt:
         """Return the product of the current block, with the element-wise stage `finish` as its epilogue, if given."""
         micro, buffers, before = self.prepared(ChainEpilogue(self.stages, self.stage, finish))
         return allocate(buffers, block(*before, Gemm(self.scope, micro, self.rows, self.panels).nest()))
 
+    @abstractmethod
     def prepared(self, epilogue: ChainEpilogue) -> tuple[MicroKernel, list, list[tirx.Stmt | None]]:
         """Return the micro-kernel, the scratch memory of a block, and the statements that copy the block's rows."""
-        raise NotImplementedError
 
 
 class FmaProduct(ChainProduct):

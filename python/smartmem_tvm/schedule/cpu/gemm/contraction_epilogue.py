@@ -7,15 +7,11 @@ from tvm import tirx
 
 from ....ir.blends import branches
 from ....ir.kernel import substitute
-from ...core.expressions import size
 from ...core.nest import SERIAL, VECTOR, Scope, index
 from ..matmul_plan import MatmulPlan
 from ..prefetch import prefetch_results
 from .axis import Strip
-
-# Nodes of an epilogue, up to which it is computed on the registers. Chosen: bias, scale and clamp are fewer; a longer
-# one would be written out for each vector of the tile.
-_SMALL_FINISH = 12
+from .epilogue import fits_registers
 
 
 class ContractionEpilogue:
@@ -28,8 +24,7 @@ class ContractionEpilogue:
 
     def stays_in_registers(self, _: Strip) -> bool:
         """Whether results are stored from the registers: a small epilogue, along the columns."""
-        finish = self.reduction.finish
-        return size(finish) <= _SMALL_FINISH and not branches(finish) and not self.plan.stores_down
+        return fits_registers(self.reduction.finish) and not self.plan.stores_down
 
     def prefetched(self, rows: Strip, columns: Strip) -> tirx.Stmt | None:
         """Return the prefetch of the cache lines that a tile stores, if it stores contiguous runs."""

@@ -27,6 +27,7 @@ processor that was not noted).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -60,7 +61,7 @@ class Task:
     column_chunk: tirx.PrimExpr
 
 
-class ContractionNest:
+class ContractionNest(ABC):
     """The tasks of one contraction; `task_body` gives each its micro-kernel and the sources of its operands."""
 
     def __init__(self, plan: MatmulPlan):
@@ -82,13 +83,13 @@ class ContractionNest:
         nest = self.scope.loop(tasks, task, "task", PARALLEL if plan.parallel and tasks > 1 else SERIAL)
         return self.around(nest)
 
+    @abstractmethod
     def around(self, nest: tirx.Stmt) -> tirx.Stmt:
         """Return the loop over tasks, after the statements that come before all of them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def task_body(self, task: Task) -> tirx.Stmt:
         """Return the statements of one task."""
-        raise NotImplementedError
 
     @property
     def task_rows(self) -> Chunks:

@@ -12,7 +12,18 @@ from typing import Protocol
 
 from tvm import tirx
 
+from ....ir.blends import branches
+from ...core.expressions import size
 from .axis import Strip
+
+# Nodes of an epilogue, up to which it is computed on the registers. Chosen: bias, scale and clamp are fewer; a longer
+# one would be written out for each vector of the tile.
+_SMALL = 12
+
+
+def fits_registers(value) -> bool:
+    """Whether the expression of an epilogue is short, and without branches, so that registers hold its values."""
+    return size(value) <= _SMALL and not branches(value)
 
 
 class Epilogue(Protocol):

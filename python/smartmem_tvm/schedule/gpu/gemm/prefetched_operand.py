@@ -22,8 +22,9 @@ from tvm import DataType, tirx
 
 from ...core.nest import SERIAL, UNROLL, Scope, index, store
 from ...core.nest import VECTOR as VECTORIZED
-from ..launch import registers, shared, when
+from ..launch import registers, shared
 from ..machine import SECTOR, VECTOR, WARP
+from .copied_tile import CopiedTile
 from .operand import Operand
 
 
@@ -57,7 +58,7 @@ class Deal:
         return simplify((turn * index(self.run) + step) * index(self.threads) + block * index(near) + within)
 
 
-class PrefetchedOperand:
+class PrefetchedOperand(CopiedTile):
     """`size` rows or columns and `depth` terms of an operand in shared memory, copied there by `threads` threads.
 
     A load has `most` elements at most. If elements are written one by one, `pad` elements separate the
@@ -98,14 +99,6 @@ class PrefetchedOperand:
         run = self.operand.run(self._along_depth, self._most)
         return run if (self.depth if self._along_depth else self.size) % run == 0 else min(run, VECTOR)
 
-    @property
-    def _vectors(self) -> int:
-        return self.size * self.depth // self.width
-
-    @property
-    def _rounds(self) -> int:
-        return -(-self._vectors // self.threads)
-
     def _place(self, number, simplify: Callable):
         """Return (outer index, term) of the first element of vector `number`; along the vector, in vectors."""
         if not self._along_depth:
@@ -128,16 +121,6 @@ class PrefetchedOperand:
         vector, k = (f(inner, index(vectors)) for f in (tirx.floormod, tirx.floordiv))
         far, turn = (f(rest, index(across // vectors)) for f in (tirx.floormod, tirx.floordiv))
         return far * index(vectors) + vector, turn * index(terms) + k
-
-    def _each(self, scope: Scope, thread, body: Callable) -> tirx.Stmt:
-        """Return ``body(c, number)`` for the vectors that a thread copies."""
-
-        def vector(c):
-            number = scope.analyzer.simplify(c * index(self.threads) + thread)
-            inside = body(c, number)
-            return inside if self._vectors % self.threads == 0 else when(number < index(self._vectors), inside)
-
-        return scope.loop(self._rounds, vector, "c", UNROLL)
 
     def _along(self, scope: Scope, body: Callable) -> tirx.Stmt:
         kind = VECTORIZED if self.width > 1 else SERIAL

@@ -45,7 +45,7 @@ def position(number, down: int, across: int, columns: int = WARP_COLUMNS) -> tup
 
 @dataclass(eq=False)
 class Fragment:
-    """What a thread multiplies of one operand at a step k: the rows, or the columns, of its register tile.
+    """The elements of one operand that a thread multiplies at a step k: rows, or columns, of its register tile.
 
     Attributes
     ----------
@@ -153,11 +153,11 @@ class Simt:
 
     Parameters
     ----------
-    tile : WorkGroupTile
+    tile : BlockTile
     sums : Sums
         Accumulators of a thread, row by row.
     left_fragment, right_fragment : Fragment
-        What a thread multiplies of the operands: its rows of the left one, its columns of the right one.
+        Its rows of the left operand, and its columns of the right one.
     slice_depth, unroll : int
         Terms that a slice takes of a tile of terms, and terms that are unrolled.
     warp_columns : int

@@ -82,7 +82,7 @@ class Tile(Protocol):
 
 
 class Epilogue:
-    """What is done with a sum: it is finished and stored as a result, or for split-K stored as a partial sum.
+    """The end of a sum: it is finished and stored as a result, or for split-K stored as a partial sum.
 
     Parameters
     ----------

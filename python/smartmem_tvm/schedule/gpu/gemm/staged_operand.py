@@ -13,18 +13,18 @@ zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 
 from tvm import ir, tirx
 
-from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
+from ...core.nest import SERIAL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from .. import machine
-from ..launch import registers, when
+from ..launch import registers
 from ..vectors import guarded
 from . import ptx
 from .chosen_vectors import chosen_run, fill
+from .copied_tile import CopiedTile
 from .operand import Operand
 
 _LEAST_BYTES = machine.LEAST_COPY_BYTES
@@ -46,7 +46,7 @@ def lies_along_depth(operand: Operand) -> bool:
     return operand.closeness(True) >= operand.closeness(False)
 
 
-class StagedOperand:
+class StagedOperand(CopiedTile):
     """`size` rows or columns and `depth` terms of an operand, in each of `stages` stages, copied by `threads` threads.
 
     Parameters
@@ -110,14 +110,6 @@ class StagedOperand:
         """Registers for elements that asynchronous copies do not bring."""
         return registers(self._rounds * self.width, self.element.dtype, f"{self.name}_held")
 
-    @property
-    def _vectors(self) -> int:
-        return self.size * self.depth // self.width
-
-    @property
-    def _rounds(self) -> int:
-        return -(-self._vectors // self.threads)
-
     # -- into shared memory ------------------------------------------------------------------------------------------
 
     def start(self, scope: Scope, thread, batch, tile, step, whole: bool) -> tirx.Stmt:
@@ -165,14 +157,6 @@ class StagedOperand:
             return scope.loop(self.width, element, "v", kind)
 
         return self._each(scope, thread, vector)
-
-    def _each(self, scope: Scope, thread, body: Callable) -> tirx.Stmt:
-        def vector(c):
-            number = scope.analyzer.simplify(c * index(self.threads) + thread)
-            inside = body(c, number)
-            return inside if self._vectors % self.threads == 0 else when(number < index(self._vectors), inside)
-
-        return scope.loop(self._rounds, vector, "c", UNROLL)
 
     def _place(self, number) -> tuple:
         """Return (row of a stage, first element in it) of vector `number`.
