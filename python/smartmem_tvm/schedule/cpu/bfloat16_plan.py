@@ -29,10 +29,6 @@ from .params import CpuParams
 from .tile import Tile
 
 BLOCK = SIDE * DEPTH
-_TILE_CYCLES = machine.TILE_PRODUCT
-_COPY = machine.ROUND_COPY
-_GATHER = machine.ROUND_GATHER
-_START = machine.AMX_START
 # Steps along the depth, two tiles each. Chosen: 32 KiB stay in the first-level cache of processors with AMX, 48 KiB
 # (benchmarks/machine_xeon.json).
 _NEAR_STEPS = 16
@@ -200,26 +196,30 @@ class Bfloat16Plan(MatmulPlan):
     @property
     def cycles(self) -> float:
         """Estimated cycles of the whole product, of all threads together."""
-        return _START + self.batch * self.cycles_of(self.rows, self.columns)
+        return machine.AMX_START + self.batch * self.cycles_of(self.rows, self.columns)
 
     @property
     def price(self) -> Price:
         """The result of `cycles` by its terms."""
         tiles = self.image.tiles_of(self.columns) if self.image is not None else -(-self.columns // SIDE)
-        products = self.batch * -(-self.rows // SIDE) * tiles * self.steps * _TILE_CYCLES
-        terms = {"requesting AMX": _START, "products of tiles": products}
-        terms |= {"copies of operands": self.cycles - products - _START}
+        products = self.batch * -(-self.rows // SIDE) * tiles * self.steps * machine.TILE_PRODUCT
+        terms = {"requesting AMX": machine.AMX_START, "products of tiles": products}
+        terms |= {"copies of operands": self.cycles - products - machine.AMX_START}
         return Price(self.cycles, terms, shared=self.params.cores if self.parallel else 1)
 
     def cycles_of(self, rows: int, columns: int) -> float:
         """Return the estimated cycles of a chunk of results: products, and copies of operands that are not in tiles."""
         if self.image is not None:
-            products = -(-rows // SIDE) * self.image.tiles_of(columns) * self.steps * _TILE_CYCLES
+            products = -(-rows // SIDE) * self.image.tiles_of(columns) * self.steps * machine.TILE_PRODUCT
             return products + self.image.cycles(columns)
-        products = -(-rows // SIDE) * -(-columns // SIDE) * self.steps * _TILE_CYCLES
-        left = 0 if self.left_in_blocks else rows * self.depth * _COPY
+        products = -(-rows // SIDE) * -(-columns // SIDE) * self.steps * machine.TILE_PRODUCT
+        left = 0 if self.left_in_blocks else rows * self.depth * machine.ROUND_COPY
         run = self.right_run(SIDE)
-        right = 0 if self.right_in_blocks else columns * self.depth * (2 * _COPY + (_GATHER if run < SIDE else 0))
+        right = (
+            0
+            if self.right_in_blocks
+            else columns * self.depth * (2 * machine.ROUND_COPY + (machine.ROUND_GATHER if run < SIDE else 0))
+        )
         return products + left + right
 
     @cached_property

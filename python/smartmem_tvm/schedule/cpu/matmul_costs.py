@@ -17,25 +17,10 @@ from .tile import Tile, total_cycles
 if TYPE_CHECKING:
     from .matmul_plan import MatmulPlan
 
-_FLOAT_BYTES = machine.FLOAT_BYTES
-_LINE_BYTES = machine.LINE_BYTES
-_SCALAR_COPY = machine.SCALAR_COPY
-_VECTOR_COPY = machine.VECTOR_COPY
-_STORE_DOWN = machine.STORE_DOWN
-_FAR_COPY = machine.FAR_COPY
-_LINE_NEAR = machine.LINE_NEAR
-_LINE_FAR = machine.LINE_FAR
 # Rows read at the same time, from which on a processor no longer sees that each is read in order: assumed
 # (2026-11-26).
 _STREAMS = 128
-_OTHER_LINE = machine.OTHER_LINE
-_OTHER_LINE_NARROW = machine.OTHER_LINE_NARROW
-_OTHER_PAGE = machine.OTHER_PAGE
-_PAGE_BYTES = machine.PAGE_BYTES
 _NARROW = 8  # lanes. Chosen: the costs of lines were fitted with AVX2, and others with AVX-512
-_NEAR_BYTES = machine.NEAR_LINES_BYTES
-_UNASKED = machine.UNASKED
-_UNASKED_NARROW = machine.UNASKED_NARROW
 
 
 class MatmulCosts:
@@ -76,7 +61,7 @@ class MatmulCosts:
         plan = self.plan
         if not plan.is_constant(plan.contraction.left):
             return 0.0
-        each = _UNASKED if self.params.lanes > _NARROW else _UNASKED_NARROW
+        each = machine.UNASKED if self.params.lanes > _NARROW else machine.UNASKED_NARROW
         return plan.batch * plan.rows * plan.depth * each
 
     def stepping(self) -> float:
@@ -86,33 +71,33 @@ class MatmulCosts:
         if plan.left_packed or step == 1:
             return 0.0
         tiles = -(-plan.rows // plan.tile.height) * -(-plan.columns // plan.tile.width)
-        far = step is None or step * _FLOAT_BYTES >= _PAGE_BYTES
+        far = step is None or step * machine.FLOAT_BYTES >= machine.PAGE_BYTES
         near = plan.steps_in_a_line if plan.left_in_place else 1
         return tiles * plan.depth * self._step_to_another_line(far) / near
 
     def _step_to_another_line(self, far: bool) -> float:
         plan = self.plan
         if self.params.lanes > _NARROW:
-            return _OTHER_PAGE if far else _OTHER_LINE
-        near, second, third = _OTHER_LINE_NARROW
-        if (plan.rows + plan.tile.width) * plan.depth * _FLOAT_BYTES > self.params.panel_bytes:
+            return machine.OTHER_PAGE if far else machine.OTHER_LINE
+        near, second, third = machine.OTHER_LINE_NARROW
+        if (plan.rows + plan.tile.width) * plan.depth * machine.FLOAT_BYTES > self.params.panel_bytes:
             return third  # beside a panel
-        if plan.depth * _LINE_BYTES > _NEAR_BYTES:
+        if plan.depth * machine.LINE_BYTES > machine.NEAR_LINES_BYTES:
             return second
-        return _OTHER_PAGE if far else near
+        return machine.OTHER_PAGE if far else near
 
     def _copying(self) -> float:
         plan = self.plan
         lanes = self.params.lanes
         right = plan.row_chunks.count * plan.depth * plan.columns * self.copy_of_right(plan.tile)
         left = plan.rows * plan.depth * self.copy_of_left
-        store = _STORE_DOWN if plan.stores_down else self._copy(True, plan.output_run(False, lanes))
+        store = machine.STORE_DOWN if plan.stores_down else self._copy(True, plan.output_run(False, lanes))
         stores = plan.rows * plan.columns * store
         return plan.batch * (right + left + stores)
 
     def _copy(self, packed: bool, run: int) -> float:
         """Return the cycles to pack one element, 0 if it is not packed."""
-        return _SCALAR_COPY / min(run, self.params.lanes) if packed else 0.0
+        return machine.SCALAR_COPY / min(run, self.params.lanes) if packed else 0.0
 
     @cached_property
     def copy_of_left(self) -> float:
@@ -126,15 +111,17 @@ class MatmulCosts:
         read = [each for each in loads(plan.left(b, m, k)) if uses(each, [m])]
         across = plan.left_packed and not any(walk.load_stride(each, k) == 1 for each in read)
         if plan.left_packed and plan.left_run > 1:
-            return max(_SCALAR_COPY / plan.left_run, _VECTOR_COPY)
-        return self._copy(plan.left_packed, 1) + (_FAR_COPY if across else 0.0)
+            return max(machine.SCALAR_COPY / plan.left_run, machine.VECTOR_COPY)
+        return self._copy(plan.left_packed, 1) + (machine.FAR_COPY if across else 0.0)
 
     def copy_of_right(self, tile: Tile) -> float:
         """Return the cycles to pack an element of the right operand, 0 if it is not packed."""
         plan = self.plan
         if not plan.packs_right(tile):
             return 0.0
-        fills = min(1.0, plan.depth * plan.columns * _FLOAT_BYTES / (self.params.panel_bytes * 1.5))
-        far = _LINE_FAR * fills * min(1.0, plan.depth / _STREAMS)
-        lines = tile.width * _FLOAT_BYTES / _LINE_BYTES + (plan.columns * _FLOAT_BYTES % _LINE_BYTES > 0)
-        return self._copy(True, plan.right_run(self.params.lanes)) + lines * (_LINE_NEAR + far) / tile.width
+        fills = min(1.0, plan.depth * plan.columns * machine.FLOAT_BYTES / (self.params.panel_bytes * 1.5))
+        far = machine.LINE_FAR * fills * min(1.0, plan.depth / _STREAMS)
+        lines = tile.width * machine.FLOAT_BYTES / machine.LINE_BYTES + (
+            plan.columns * machine.FLOAT_BYTES % machine.LINE_BYTES > 0
+        )
+        return self._copy(True, plan.right_run(self.params.lanes)) + lines * (machine.LINE_NEAR + far) / tile.width

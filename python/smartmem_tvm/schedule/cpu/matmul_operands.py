@@ -19,9 +19,6 @@ from ..core.nest import fresh
 from . import machine
 from .params import CpuParams
 
-_FLOAT_BYTES = machine.FLOAT_BYTES
-_LINE_BYTES = machine.LINE_BYTES
-_NEAR_BYTES = machine.NEAR_LINES_BYTES
 # Steps along the depth in one cache line, for windows to be read in place. Chosen: no times of others were kept
 # (2026-11-26).
 _LEAST_IN_LINE = 3
@@ -93,8 +90,8 @@ class ContractionOperands(FusedContraction):
         if steps is None or None in steps.values() or self.steps_in_a_line < _LEAST_IN_LINE:
             return False
         # Each panel reads these distant lines again, so those of a row have to stay in the cache.
-        whole = self.steps_in_a_line * _FLOAT_BYTES >= _LINE_BYTES
-        return whole or self.depth // self.steps_in_a_line * _LINE_BYTES <= _NEAR_BYTES
+        whole = self.steps_in_a_line * machine.FLOAT_BYTES >= machine.LINE_BYTES
+        return whole or self.depth // self.steps_in_a_line * machine.LINE_BYTES <= machine.NEAR_LINES_BYTES
 
     @cached_property
     def left_step(self) -> int | None:
@@ -128,7 +125,7 @@ class ContractionOperands(FusedContraction):
     @cached_property
     def steps_in_a_line(self) -> int:
         """Steps along the depth in the same cache line of the left operand, for windows that are read in place."""
-        line = _LINE_BYTES // _FLOAT_BYTES
+        line = machine.LINE_BYTES // machine.FLOAT_BYTES
         steps, extents = self._left_steps, self.contraction.reduction.extents
         return min(line, prod(extents[var] for var, step in steps.items() if abs(step) < line))
 

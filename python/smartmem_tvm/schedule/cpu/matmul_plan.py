@@ -18,9 +18,6 @@ from .matmul_tasks import Division, Tasks
 from .prefetch import UNROLLED
 from .tile import Tile, column_tiles, is_narrow, row_tiles
 
-_FLOAT_BYTES = machine.FLOAT_BYTES
-_LINE_BYTES = machine.LINE_BYTES
-_FETCH = machine.FETCH
 # Threads, from which on each has few tiles of a product. Chosen: the times of docs/cpu.md (Products on many threads,
 # 2026-11-27) are of 16; no others were kept.
 _MANY = 8
@@ -28,8 +25,6 @@ _MANY = 8
 # (Products on many threads, 2026-11-27) are of these; no others were kept.
 _FEW_TILES, _PREFETCHED_STEPS = 32, 256
 _LEAST_STEPS = 4  # steps along the depth, for a vector of them. Chosen: the smallest vector of all targets
-_FAR = machine.FAR_ROWS
-_FAR_WEIGHT = machine.FAR_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -99,14 +94,14 @@ class MatmulPlan(ContractionOperands):
         params, panel_depth = self.params, self.depth
         if self.rows >= params.pack_reuse * max(params.tile_rows):
             # The depth is cut into parts, so a panel costs as much as one that fits in the nearer cache.
-            panel_depth = min(self.depth, params.panel_bytes // (_FLOAT_BYTES * params.lanes))
+            panel_depth = min(self.depth, params.panel_bytes // (machine.FLOAT_BYTES * params.lanes))
         return Division(
             *(self.batch, self.rows, self.columns, self.depth, panel_depth, params),
             threads=params.cores if self.parallel else 1,
             near_rows=self._near_rows,
             left=self.costs.copy_of_left,
-            right=lambda tile: max(_FETCH, self.costs.copy_of_right(tile)),
-            far=lambda tile: (_FAR_WEIGHT if self.packs_right(tile) else _FAR) * tile.height,
+            right=lambda tile: max(machine.FETCH, self.costs.copy_of_right(tile)),
+            far=lambda tile: (machine.FAR_WEIGHT if self.packs_right(tile) else machine.FAR_ROWS) * tile.height,
             steps=self._steps_of,
         )
 
@@ -122,7 +117,7 @@ class MatmulPlan(ContractionOperands):
 
     def _near_rows(self, tile: Tile) -> int:
         """Return the number of rows that stay in the second-level cache."""
-        return max(1, self.params.panel_bytes // (_FLOAT_BYTES * self._length_of(self._parts_of_depth(tile))))
+        return max(1, self.params.panel_bytes // (machine.FLOAT_BYTES * self._length_of(self._parts_of_depth(tile))))
 
     @property
     def tile(self) -> Tile:
@@ -183,7 +178,7 @@ class MatmulPlan(ContractionOperands):
 
     def _parts_of_depth(self, tile: Tile) -> int:
         weights = self.right_constant or self.right_step_of(tile.width) == tile.width
-        most = self.params.panel_bytes // (_FLOAT_BYTES * tile.width)
+        most = self.params.panel_bytes // (machine.FLOAT_BYTES * tile.width)
         again = self.rows >= self.params.pack_reuse * tile.height
         if not weights or not again or self.depth <= 2 * most:
             return 1
@@ -219,7 +214,7 @@ class MatmulPlan(ContractionOperands):
     @cached_property
     def prefetch_rows(self) -> bool:
         """Whether a tile prefetches the next tile's rows: large ones along the depth, which may be weights."""
-        large = self.rows * self.depth * _FLOAT_BYTES > self.params.panel_bytes // 4
+        large = self.rows * self.depth * machine.FLOAT_BYTES > self.params.panel_bytes // 4
         return large and self.right_packed and self._lies_along_depth
 
     @property
@@ -262,7 +257,7 @@ class MatmulPlan(ContractionOperands):
         right = self.contraction.right
         return (
             isinstance(right, ir.TensorLoad)
-            and self.tile.width * _FLOAT_BYTES % _LINE_BYTES == 0
+            and self.tile.width * machine.FLOAT_BYTES % machine.LINE_BYTES == 0
             and (self.right_run(self.tile.width) == self.tile.width)
         )
 

@@ -26,7 +26,6 @@ _AS_GOOD = 1.01  # times the fewest cycles, up to which fewer tasks win. Chosen:
 # the model is not sure (2026-11-27).
 SURE = 1.1
 _ROUNDS = 2  # tasks for each thread. Chosen: with more of them operands are copied more often
-_WAKE = machine.WAKE
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class Division:
     def shares_left(self, column_parts: int) -> bool:
         """Whether all tasks should read one copy of the left operand, for which threads are woken once more."""
         again = self.batch * self.rows * self.left * (column_parts - 1) / self.threads
-        return self.threads > 1 and again * self.depth > _WAKE * self.threads
+        return self.threads > 1 and again * self.depth > machine.WAKE * self.threads
 
     def panels(self, tile: Tile, parts: int) -> Chunks:
         """Return the panels of each task; the last task also has the remaining columns, as a panel or beside one."""
@@ -185,7 +184,7 @@ class Division:
             last = self._last(of_rows[0] * (rows.count - 1) + of_rows[1])
             if not shared:
                 return last
-            return last + self.batch * self.rows * self.left / self.threads + _WAKE * self.threads / self.depth
+            return last + self.batch * self.rows * self.left / self.threads + machine.WAKE * self.threads / self.depth
 
         return task, time
 

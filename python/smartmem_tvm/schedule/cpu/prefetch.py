@@ -24,7 +24,6 @@ from . import machine
 # Steps along the depth that are unrolled by default. Chosen: a tile prefetches about one line before each piece of so
 # many; the times in docs/cpu.md (2026-11-26) are of this number, and no other one was kept.
 UNROLLED = 4
-_LINE_BYTES = machine.LINE_BYTES
 _READ, _WRITE = 0, 1  # operands of the instruction `llvm.prefetch`, by definition of LLVM
 _SECOND_LEVEL, _FIRST_LEVEL = 2, 3  # operands of the instruction, by definition: localities
 _DATA = 1  # operand of the instruction, by definition: not the instruction cache
@@ -109,7 +108,7 @@ class NextPanel:
     @cached_property
     def _items(self) -> int:
         """Elements of a cache line."""
-        return max(1, _LINE_BYTES // _item_bytes(self.at(index(0), index(0))))
+        return max(1, machine.LINE_BYTES // _item_bytes(self.at(index(0), index(0))))
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class NextRows:
 
     def beside(self, other: Prefetch | None) -> Prefetch:
         """Return the prefetches of these rows together with `other` ones."""
-        line = _LINE_BYTES // _item_bytes(self.at(index(0), index(0)))
+        line = machine.LINE_BYTES // _item_bytes(self.at(index(0), index(0)))
         turns = max(1, line // self.steps)  # pieces in a cache line; each prefetches some of the rows
 
         def prefetch(piece) -> tirx.Stmt:
@@ -159,7 +158,7 @@ def prefetch_results(reduction: Reduction, rows: Sequence, at: Callable, height:
     found += [(each, _READ) for each in read if uses(each, rows)]
     requests = []
     for load, how in found:
-        step = max(1, _LINE_BYTES // _item_bytes(load))
+        step = max(1, machine.LINE_BYTES // _item_bytes(load))
         columns = sorted({*range(0, width, step), width - 1})  # a row may begin anywhere in a cache line
         places = [(row, column) for row in range(height) for column in columns]
         requests += [_prefetch_line(at(load, row, index(column)), how, _FIRST_LEVEL) for row, column in places]

@@ -43,11 +43,6 @@ from .sliding_convolution import Convolution, convolution_of
 from .tile import best_tile, column_tiles, row_tiles, total_cycles
 from .window_band import Band
 
-_FLOAT_BYTES = machine.FLOAT_BYTES
-_SUM = machine.SLIDE_SUM
-_COPY = machine.SLIDE_COPY
-_DEAL = machine.SLIDE_DEAL
-_FAR = machine.SLIDE_FAR
 _UNROLLED = 9  # elements of a window, up to which its loops are unrolled. Chosen: all those of 3 x 3
 
 
@@ -134,13 +129,13 @@ class _Emitter:
         p, places = self.params, self._places(lines)
         depth = self.contraction.extent(self.contraction.depth)
         tile = best_tile(self.rows, places, p)
-        work = depth * total_cycles(tile, self.rows, places, p), self.rows * places / p.lanes * _SUM
+        work = depth * total_cycles(tile, self.rows, places, p), self.rows * places / p.lanes * machine.SLIDE_SUM
         if self.picture is None:
             return *work, 0.0, 0.0
         band = self._band(lines)
         copied = band.pictures * band.places
-        copies = copied * (_COPY / p.lanes if band.phases == 1 else _DEAL)
-        return *work, copies, _FAR * (copied * _FLOAT_BYTES > p.panel_bytes)
+        copies = copied * (machine.SLIDE_COPY / p.lanes if band.phases == 1 else machine.SLIDE_DEAL)
+        return *work, copies, machine.SLIDE_FAR * (copied * machine.FLOAT_BYTES > p.panel_bytes)
 
     def price(self) -> Price:
         """Return the price of all bands of all groups and images, in cycles of all threads together."""

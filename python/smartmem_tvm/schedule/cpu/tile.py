@@ -9,17 +9,8 @@ from dataclasses import dataclass
 from . import machine
 from .params import CpuParams
 
-_FMA_PER_CYCLE = machine.FMA_PER_CYCLE
-_FMA_LATENCY = machine.FMA_LATENCY
-_LOADS_PER_CYCLE = machine.LOADS_PER_CYCLE
-_ISSUE = machine.ISSUE
-_ISSUE_FEW = machine.ISSUE_FEW_REGISTERS
 _FEW_REGISTERS = 16  # vector registers, by definition of SSE and AVX; AVX-512 and NEON have 32
 _PER_STEP = 2  # operations of the loop itself per step, its addition and its branch: fitted with `machine.ISSUE`
-_STREAM = machine.STREAM
-_FAR_STREAM = machine.FAR_STREAM
-_ADD_LANES = machine.ADD_LANES
-_FLOAT_BYTES = machine.FLOAT_BYTES
 
 
 @dataclass(frozen=True)
@@ -64,11 +55,11 @@ def cycles(height: int, width: int, params: CpuParams, depth: int = 0) -> float:
         Steps along the depth; they decide in which cache a panel is.
     """
     vectors = -(-width // params.lanes)
-    far = depth * width * _FLOAT_BYTES > params.far_bytes
-    issue = _ISSUE if params.registers > _FEW_REGISTERS else _ISSUE_FEW
-    beside = issue * (height + vectors + _PER_STEP) + (_FAR_STREAM if far else _STREAM) * vectors
-    busy = max(height * vectors / _FMA_PER_CYCLE, (height + vectors) / _LOADS_PER_CYCLE)
-    return max(busy + beside, _FMA_LATENCY)
+    far = depth * width * machine.FLOAT_BYTES > params.far_bytes
+    issue = machine.ISSUE if params.registers > _FEW_REGISTERS else machine.ISSUE_FEW_REGISTERS
+    beside = issue * (height + vectors + _PER_STEP) + (machine.FAR_STREAM if far else machine.STREAM) * vectors
+    busy = max(height * vectors / machine.FMA_PER_CYCLE, (height + vectors) / machine.LOADS_PER_CYCLE)
+    return max(busy + beside, machine.FMA_LATENCY)
 
 
 def fits(height: int, width: int, params: CpuParams) -> bool:
@@ -104,10 +95,10 @@ def narrow_rows(width: int, params: CpuParams) -> int:
 def narrow_cycles(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
     """Return `cycles` for `height` rows in tiles of `narrow_rows`, whose sums are vectors of `steps` steps."""
     multiplying = sum(
-        count * max(high * width / _FMA_PER_CYCLE, (high + width) / _LOADS_PER_CYCLE, _FMA_LATENCY)
+        count * max(high * width / machine.FMA_PER_CYCLE, (high + width) / machine.LOADS_PER_CYCLE, machine.FMA_LATENCY)
         for _, count, high in row_tiles(height, narrow_rows(width, params))
     )
-    return multiplying / steps + height * width * _ADD_LANES / depth
+    return multiplying / steps + height * width * machine.ADD_LANES / depth
 
 
 def is_narrow(height: int, width: int, params: CpuParams, depth: int, steps: int) -> bool:

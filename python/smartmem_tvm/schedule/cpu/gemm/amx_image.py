@@ -25,9 +25,6 @@ from . import amx
 from .amx import DEPTH, SIDE
 from .amx_block import SPAN, pair_of
 
-_COPY = machine.ROUND_COPY
-_GATHER = machine.ROUND_GATHER_IMAGE
-
 
 @dataclass(frozen=True, eq=False)
 class AmxImage:
@@ -109,7 +106,9 @@ class AmxImage:
 
     def cycles(self, results: int) -> float:
         """Return the estimated cycles to copy the tiles for some results."""
-        return self.elements(results) * (_COPY if self.image.strides[1] == 1 else _GATHER)
+        return self.elements(results) * (
+            machine.ROUND_COPY if self.image.strides[1] == 1 else machine.ROUND_GATHER_IMAGE
+        )
 
     def tiles_of(self, results: int) -> int:
         """Return the number of tiles that hold some results."""

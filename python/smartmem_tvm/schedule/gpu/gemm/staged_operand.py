@@ -27,13 +27,10 @@ from .chosen_vectors import chosen_run, fill
 from .copied_tile import CopiedTile
 from .operand import Operand
 
-_LEAST_BYTES = machine.LEAST_COPY_BYTES
-_BANKS = machine.BANKS
-
 
 def goes_by_itself(operand: Operand, element: ptx.Element) -> bool:
     """Whether asynchronous copies can bring an operand: a plain load, or padding, of 4 contiguous bytes or more."""
-    least = _LEAST_BYTES // element.bytes
+    least = machine.LEAST_COPY_BYTES // element.bytes
     return _is_read(operand) and any(operand.run(along_depth, least) == least for along_depth in (True, False))
 
 
@@ -87,7 +84,7 @@ class StagedOperand(CopiedTile):
     @cached_property
     def copied(self) -> bool:
         """Whether asynchronous copies bring the operand to shared memory."""
-        return self.width * self.element.bytes >= _LEAST_BYTES and _is_read(self.operand)
+        return self.width * self.element.bytes >= machine.LEAST_COPY_BYTES and _is_read(self.operand)
 
     @property
     def rows(self) -> int:
@@ -165,7 +162,7 @@ class StagedOperand(CopiedTile):
         other blocks of a row are in the same banks.
         """
         inner = self.depth if self.along_depth else self.size
-        narrow = self.block * self.element.bytes < _BANKS
+        narrow = self.block * self.element.bytes < machine.BANKS
         across, rows = index((self.block if narrow else inner) // self.width), index(self.rows)
         row = tirx.floordiv(number, across)
         vec = tirx.floormod(number, across) * index(self.width)

@@ -17,7 +17,6 @@ from .. import machine
 from ..gemm import ptx
 from ..machine import ADDRESSES, HELD_REGISTERS, WARP, Processor
 
-_FLOAT = machine.FLOAT_BYTES
 _PROCESSOR = Processor()
 # Parts of the terms of a product. Chosen: candidates, each at most twice the one before.
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -26,8 +25,6 @@ _LEAST_TERMS = 256  # least terms of a part of a split-K product. Chosen: two to
 # part.
 _LEAST_HELD = 128
 _FEW_BLOCKS = 2  # thread blocks per processor. Chosen: a product with more keeps all processors busy unsplit
-_GROUP_RATE = machine.GROUP_RATE
-_WARP_RATE = machine.WARP_RATE
 _OPT_IN = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB of a thread block, by sm_XX
 
 
@@ -113,7 +110,7 @@ class MatrixTile:
     def shared_bytes(self, element: ptx.Element) -> int:
         """Return the shared memory of a thread block in bytes: the stages of both operands, later results."""
         stage = (self.rows + self.columns) * self.depth
-        return max(element.bytes * stage * self.stages, _FLOAT * self.result_rows * self.result_pitch)
+        return max(element.bytes * stage * self.stages, machine.FLOAT_BYTES * self.result_rows * self.result_pitch)
 
 
 @dataclass(frozen=True)
@@ -145,11 +142,11 @@ class Candidate:
 
 def _group(rows: int, columns: int, depth: int, stages: int, alone: float, slices: int = 1) -> Candidate:
     tile = MatrixTile(rows, columns, depth, ptx.ROWS, columns, stages, slices, group=True)
-    return Candidate(tile, alone, rows * columns * depth / _GROUP_RATE)
+    return Candidate(tile, alone, rows * columns * depth / machine.GROUP_RATE)
 
 
 def _warps(tile: MatrixTile, alone: float) -> Candidate:
-    return Candidate(tile, alone, tile.rows * tile.columns * tile.depth / _WARP_RATE)
+    return Candidate(tile, alone, tile.rows * tile.columns * tile.depth / machine.WARP_RATE)
 
 
 _GROUPS = (
@@ -343,7 +340,7 @@ def _times(candidate: Candidate, shape: Shape, params: MatrixParams) -> _Times:
     finish = params.result * mine * tile.rows * tile.columns * tile.slices / 1000
     adding = 0.0
     if tile.splits > 1:
-        moved = 2 * tile.splits * _FLOAT * shape.batch * shape.rows * shape.columns
+        moved = 2 * tile.splits * machine.FLOAT_BYTES * shape.batch * shape.rows * shape.columns
         adding = params.add + moved / (params.cache_bytes_per_cycle * processors)
     cached = loaded / (params.cache_bytes_per_cycle * processors)
     work = waves * rounds * alone, mine * rounds * busy, cached

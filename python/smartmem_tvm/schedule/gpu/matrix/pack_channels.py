@@ -26,7 +26,6 @@ from .matrix_tile import MatrixParams
 from .products import multiplied_in
 
 _CHANNELS = 4  # channels; chosen: in float16, the 8 bytes of a pixel are one asynchronous copy
-_GATHERED = machine.GATHERED
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.PackChannels")
@@ -116,7 +115,7 @@ def _is_worth(product: MatmulProduct, image, params: MatrixParams) -> bool:
     sides = [side for side in (product.left, product.right) if any(each.same_as(image) for each in side.sources)]
     if len(sides) != 1 or any(sides[0].closeness(along)[0] > 1 for along in (True, False)):
         return False
-    gathered = sides[0].batch * sides[0].outer * sides[0].depth / (_GATHERED * params.limits.processors)
+    gathered = sides[0].batch * sides[0].outer * sides[0].depth / (machine.GATHERED * params.limits.processors)
     return gathered > params.limits.launch_cycles
 
 

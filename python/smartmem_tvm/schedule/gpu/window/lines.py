@@ -22,10 +22,6 @@ from ...core.reduction import Reduction
 from .. import machine
 from ..machine import WARP
 
-_LINE = machine.LINE_BYTES
-_ISSUED = machine.ISSUED
-_GUARDED = machine.GUARDED
-
 
 @dataclass(frozen=True, eq=False)
 class Lines:
@@ -78,8 +74,8 @@ class Lines:
         values = [np.unique(_offsets(step, shared)).size for step in read]
         lines = [_touched(step, tile, lanes) for step in read]
         memory = turns * sum(a * b for a, b in zip(values, lines, strict=True)) + results * _touched(store, tile, lanes)
-        issued = turns * (written * results + _GUARDED * sum(values))
-        return (memory + issued / _ISSUED) / results
+        issued = turns * (written * results + machine.GUARDED * sum(values))
+        return (memory + issued / machine.ISSUED) / results
 
     def _lanes(self, tile: Mapping) -> dict:
         """Return for each iterator the positions of the threads of the first warp along it, in tiles."""
@@ -99,4 +95,4 @@ def _offsets(steps: Mapping, counts: list) -> np.ndarray:
 def _touched(steps: Mapping, tile: Mapping, lanes: Mapping) -> int:
     """Return the number of lines that the threads of a warp touch."""
     places = sum(steps[v] * tile.get(v, 1) * at for v, at in lanes.items())
-    return np.unique(places // _LINE).size
+    return np.unique(places // machine.LINE_BYTES).size

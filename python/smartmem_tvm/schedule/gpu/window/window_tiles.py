@@ -153,10 +153,6 @@ _TILES = (
 _SLICES = (1, 2, 4, 8)  # parts of the terms of a sum, each with threads of its own. Chosen: candidates
 _SLIDE_THREADS = 128  # threads of a thread block that share nothing. Chosen: four warps; no others were timed
 _MOST_RESULTS = 16  # results of a thread that slides. Chosen: no times of more were kept (2026-11-25)
-_ISSUED = machine.ISSUED
-_ALONE = machine.ISSUED_BY_WARP
-_WAIT = machine.WINDOW_WAIT
-_PER_GATHERED = machine.PER_GATHERED
 
 
 def depth_step(depth: int, window: int) -> int:
@@ -216,10 +212,10 @@ def _work_and_waits(
     steps = -(-depth // (tile.depth * tile.slices))
     results = tile.thread_rows * tile.thread_columns
     each = results + (tile.thread_rows + tile.thread_columns) / 2
-    each += _PER_GATHERED * (tile.rows + tile.columns) / tile.slice_threads
+    each += machine.PER_GATHERED * (tile.rows + tile.columns) / tile.slice_threads
     work = blocks * warps * (steps * tile.depth * each + 4 * results * (tile.slices > 1))
-    waits = _WAIT * (steps + (tile.slices > 1)) * blocks / held
-    return work / min(_ISSUED, _ALONE * warps * held), waits
+    waits = machine.WINDOW_WAIT * (steps + (tile.slices > 1)) * blocks / held
+    return work / min(machine.ISSUED, machine.ISSUED_BY_WARP * warps * held), waits
 
 
 def slide_tile(
