@@ -181,16 +181,17 @@ def test_timeline(compiled, x):
 
 
 def test_nothing_is_left_open(compiled, x):
-    def count():
-        return [len(list(Path("/proc/self", name).iterdir())) for name in ("fd", "task")]
+    def held():
+        return {path for name in ("fd", "task") for path in Path("/proc/self", name).iterdir()}
 
     compiled.machine()["main"](tvm.runtime.tensor(x))
-    before = count()
+    before = held()
     for _ in range(30):
         vm = compiled.machine()
         vm["main"](tvm.runtime.tensor(x))
         vm.close()
-    assert count() == before
+    # Threads of earlier tests may end meanwhile: only what is new counts.
+    assert held() <= before
 
 
 @pytest.mark.parametrize(

@@ -236,3 +236,43 @@ def test_channels_that_are_scaled_are_lanes(check, channels):
     total = te.compute((channels,), lambda c: te.sum(g[k] * w[c, k], k), name="total")
     output = te.compute((6, 7, channels), lambda y, z, c: x[y, z, c] * te.sigmoid(total[c]))
     check([x, g, w], output, lambda x, g, w: x / (1 + np.exp(-(w @ g))), "Rows")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_statistics_of_lines_and_of_all_of_a_row(check, seed):
+    """A row of several lines, each element of which is stored, read, and stored again.
+
+    TVM may give the second store the memory that the first one filled, so no element may be computed twice.
+    """
+    rng = np.random.default_rng(seed)
+    rows, lines, length = (int(rng.integers(1, high)) for high in (4, 6, 20))
+    lanes, turns = int(rng.choice([2, 4, 8, 16])), int(rng.integers(1, 4))
+    x = te.placeholder((rows, lines, length), name="x")
+
+    def over(value, axes, kind):
+        extents = [te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes]
+        kept = [a for a in range(3) if a not in axes]
+
+        def at(*place):
+            point = [place[kept.index(a)] if a in kept else extents[axes.index(a)] for a in range(3)]
+            return kind(value[tuple(point)], axis=extents)
+
+        return te.compute([x.shape[a] for a in kept], at, name="statistic")
+
+    value, want = x, lambda x: x
+    for _ in range(turns):
+        axes, (kind, of) = ([[2], [1, 2]][rng.integers(2)]), [(te.max, np.max), (te.sum, np.sum)][rng.integers(2)]
+        total, before, source = over(value, axes, kind), want, value
+        given = (lambda i, j, t=total: t[i, j]) if len(axes) == 1 else (lambda i, j, t=total: t[i])
+
+        def element(i, j, k):
+            return te.exp(tirx.min(source[i, j, k] - given(i, j), 1))  # noqa: B023  # it is called at once
+
+        value = te.compute(x.shape, element, name="value")
+
+        def want(x, before=before, axes=tuple(axes), of=of):
+            y = before(x)
+            return np.exp(np.minimum(y - of(y, axis=axes, keepdims=True), 1))
+
+    output = over(value, [1, 2], te.sum)
+    check([x], output, lambda x: want(x).sum((1, 2)), "Rows", params=CpuParams(lanes=lanes))

@@ -136,11 +136,17 @@ class Scope:
         whole = self.loop(count, lambda v: self._vector(v * index(lanes), lanes, body), "v", UNROLL) if count else None
         return block(whole, self._vector(index(width - rest), rest, body) if rest else None)
 
-    def line(self, length: int, lanes: int, body: Callable, name: str = "c") -> tirx.Stmt:
+    def line(self, length: int, lanes: int, body: Callable, name: str = "c", recomputes: bool = True) -> tirx.Stmt:
         """Return ``body(0)`` to ``body(length - 1)``, contiguous elements, as vectors of `lanes`, or less if short.
 
         The last vector ends at the end of the line. It computes some elements again, which takes less time than the
         rest of them one by one.
+
+        Parameters
+        ----------
+        recomputes : bool
+            Whether elements may be computed twice. A store from one scratch buffer to another must not be: TVM's
+            StorageRewrite may give both the same memory, where the first store overwrites what the second one reads.
         """
         lanes = power_of_two(lanes, length)
         count, rest = divmod(length, lanes)
@@ -150,7 +156,10 @@ class Scope:
         def vector(first) -> tirx.Stmt:
             return self.loop(lanes, lambda j: body(first + j), "j", VECTOR)
 
-        last = vector(index(length - lanes)) if rest else None
+        if not recomputes:
+            last = self._vector(index(length - rest), rest, body) if rest else None
+        else:
+            last = vector(index(length - lanes)) if rest else None
         return block(self.loop(count, lambda q: vector(q * index(lanes)), name), last)
 
     def _vector(self, first, lanes: int, body: Callable) -> tirx.Stmt:

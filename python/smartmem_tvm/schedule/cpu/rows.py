@@ -212,9 +212,16 @@ class _Emitter:
         run = 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents)
         alone = fused == 1 and not stage.reduction and self.lane is None
         lanes = self.params.lanes if alone and lie_side_by_side(stage, inner[-1]) else 1
-        return self._nest(inner, extents, fused, element, run, lanes)
+        return self._nest(inner, extents, fused, element, run, lanes, not self._rewrites(stage))
 
-    def _nest(self, vars_: list, extents: dict, fused: int, body, run: int = 1, lanes: int = 1) -> tirx.Stmt:
+    def _rewrites(self, stage: Stage) -> bool:
+        """Whether the row-sized copy of a stage's result may lie in the memory of one that the stage reads."""
+        kept = self.space.inner_axes
+        return kept(stage.body.buffer) is not None and any(kept(load.source) is not None for load in loads(stage.body))
+
+    def _nest(
+        self, vars_: list, extents: dict, fused: int, body, run: int = 1, lanes: int = 1, recomputes: bool = True
+    ) -> tirx.Stmt:
         """Return loops over `vars_`, the last `fused` of them as one loop, in vectors of `lanes`."""
         outer, suffix = vars_[: len(vars_) - fused], vars_[len(vars_) - fused :]
         length = 1
@@ -229,7 +236,7 @@ class _Emitter:
                 return self.scope.loop(
                     length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
                 )
-            return self.scope.line(length, lanes, at)
+            return self.scope.line(length, lanes, at, recomputes=recomputes)
 
         return self.scope.nest(outer, extents, inner, "c")
 
