@@ -101,10 +101,10 @@ class Kind:
 
 def float_tiles(shape: tuple[int, int, int]) -> list[tuple]:
     """Of the candidates that the model finds good, some of each size."""
-    from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, candidates, cycles
+    from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, candidates, price
 
     params = GpuMatmulParams()
-    timed = sorted((cycles(tile, 1, *shape, params), astuple(tile)) for tile in candidates(shape[2], params))
+    timed = sorted((price(tile, 1, *shape, params).cycles, astuple(tile)) for tile in candidates(shape[2], params))
     found: dict[tuple, list] = {}
     for time, tile in timed:
         alike = found.setdefault((*tile[:2], *tile[3:5]), [])

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 import tvm
 
-from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, best_gpu_tile, candidates, cycles
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, best_gpu_tile, candidates, price
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import Limits, parse_target
 
 LARGE = GpuMatmulParams()
 MALI = parse_target("mali-g57")
 SHAPES = [(1, 197, 2304, 768), (12, 197, 197, 64), (1, 49, 768, 3072), (1, 3136, 288, 96), (192, 49, 49, 32)]
+
+
+def cycles(tile, batch, rows, columns, depth, params) -> float:
+    return price(tile, batch, rows, columns, depth, params).cycles
 
 
 def groups(tile, batch, rows, columns) -> int:
@@ -114,7 +118,7 @@ def test_few_groups_get_threads_that_share_their_terms():
 
 
 def test_slow_memory_costs_time():
-    slow = replace(SMALL_CACHE, memory_bytes_per_cycle=SMALL_CACHE.memory_bytes_per_cycle / 10)
+    slow = replace(SMALL_CACHE, rates=replace(SMALL_CACHE.rates, memory=SMALL_CACHE.rates.memory / 10))
     tile = best_gpu_tile(1, 196, 768, 256, SMALL_CACHE)
     assert cycles(tile, 1, 196, 768, 256, slow) > 2 * cycles(tile, 1, 196, 768, 256, SMALL_CACHE)
 

@@ -23,10 +23,10 @@ from ....ir.kernel import Kernel, Opaque
 from ....target import Limits
 from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope, allocate, block, index
+from .. import cost
 from ..launch import GpuRule, launch
 from ..machine import FLOAT_BYTES, GRAPH_LAUNCH
-from ..matmul.matmul_tile import GpuMatmulParams, best_gpu_tile
-from ..matmul.matmul_tile import cycles as product_cycles
+from ..matmul.matmul_tile import GpuMatmulParams, best_gpu_tile, described
 from .chain_plan import ChainPlan
 from .chain_tile import ChainTile, GpuChainParams, best_chain_tile, cycles, price, shared_bytes, work_size
 from .row_block import RowBlock
@@ -118,14 +118,14 @@ def _apart(plan: ChainPlan, params: GpuChainParams) -> float:
     sizes = GpuMatmulParams.of(replace(params.limits, launch_cycles=GRAPH_LAUNCH))
     between = params.processor.bytes_per_cycle * params.limits.processors
     if params.limits.device is not None:
-        between = sizes.memory_bytes_per_cycle
+        between = sizes.rates.memory
     shape, total = plan.shape, 0.0
     for part, product in zip(plan.parts, shape.products, strict=True):
         size = (shape.batch, shape.rows, product.columns, product.depth)
         tile = best_gpu_tile(*size, sizes)
         if tile is None:
             return math.inf
-        total += product_cycles(tile, *size, sizes) + params.apart
+        total += cost.cycles(described(tile, *size, sizes), sizes) + params.apart
         if any(stage.reduction for stage in part.stages):
             moved = 2 * FLOAT_BYTES * shape.batch * shape.rows * product.columns
             total += moved / between + params.apart

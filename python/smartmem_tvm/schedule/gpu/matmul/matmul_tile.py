@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of a matmul on a GPU, as data, and the cost model that chooses one for a shape."""
+"""Tiles of a matmul on a GPU, as data; the model of time (`cost`) chooses one by its description."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import NamedTuple
 
 from ....tables.targets import Row
 from ....target import Limits
 from ...core.plans import Price
-from .. import machine
+from .. import cost, machine
+from ..cost import Kernel, Rates, TileParams, Wait, Work
 from ..gemm.block_order import bands, traffic
-from ..machine import FLOAT_BYTES, GRAPH_LAUNCH, VECTOR, WARP, Processor
+from ..machine import FLOAT_BYTES, GRAPH_LAUNCH, VECTOR, WARP
 from ..occupancy import BlockTile, fits
 
 # Unrolled multiplications, at most. Chosen: more of them hide more latency, and take longer to compile.
@@ -32,7 +32,7 @@ _OVERLAP = 0.5
 # kept.
 _MOST_THREADS, _MOST_SHARED = 256, 32 * 1024
 _LIMITS = Limits(shared_bytes=_MOST_SHARED, shared_vector=VECTOR, launch_cycles=GRAPH_LAUNCH)
-_PROCESSOR = Processor()
+_RATES = Rates(overlap=_OVERLAP, second=GRAPH_LAUNCH)
 _ENOUGH = 4  # thread blocks per processor from which on a split is not tried. Chosen: it brings nothing in the model
 
 
@@ -70,20 +70,13 @@ class GpuTile(BlockTile):
 
 
 @dataclass(frozen=True)
-class GpuMatmulParams:
-    """Properties of a GPU that the rule for matmuls uses; the default numbers are those of a large one.
+class GpuMatmulParams(TileParams):
+    """Properties of a GPU that the rule for matmuls uses.
 
     Attributes
     ----------
-    limits : Limits
-        Those of the target, as far as the candidates go.
-    processor : Processor
     cached_bytes : int
         Bytes of the last-level cache.
-    memory_bytes_per_cycle : float
-        Throughput between it and memory; infinite if the model ignores memory traffic.
-    shared_cycles : float
-        Cycles that a processor takes for one vector load from shared memory by a warp (32 threads).
     round_latency : float
         Latency in cycles per tile of terms that only other threads can hide.
     tiles : tuple of (rows, columns, thread rows, thread columns)
@@ -93,10 +86,8 @@ class GpuMatmulParams:
     """
 
     limits: Limits = _LIMITS
-    processor: Processor = _PROCESSOR
+    rates: Rates = _RATES
     cached_bytes: int = machine.LAST_LEVEL_BYTES
-    memory_bytes_per_cycle: float = math.inf
-    shared_cycles: float = machine.SHARED_VECTOR
     round_latency: float = machine.ROUND_LATENCY
     tiles: tuple[tuple[int, int, int, int], ...] = (
         (128, 128, 8, 16),
@@ -124,7 +115,8 @@ class GpuMatmulParams:
     @classmethod
     def of(cls, limits: Limits) -> GpuMatmulParams:
         """Return the parameters with the limits of a target, and with its caches and memory if it names a device."""
-        sizes = cls(limits.at_most(_MOST_THREADS, _MOST_SHARED))
+        rates = replace(_RATES, second=limits.launch_cycles)
+        sizes = cls(limits.at_most(_MOST_THREADS, _MOST_SHARED), rates=rates)
         return sizes if limits.device is None else sizes._on(limits.device)
 
     def _on(self, device: Row) -> GpuMatmulParams:
@@ -133,7 +125,7 @@ class GpuMatmulParams:
             self,
             processor=replace(self.processor, shared_bytes=device.local_bytes),
             cached_bytes=device.l2_bytes,
-            memory_bytes_per_cycle=device.bandwidth / per_second,
+            rates=replace(self.rates, memory=device.bandwidth / per_second),
         )
 
     def in_texels(self) -> GpuMatmulParams:
@@ -155,7 +147,12 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
     return found
 
 
-def cycles(
+def price(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> Price:
+    """Return the predicted time of a product, by its terms."""
+    return cost.price(described(tile, batch, rows, columns, depth, params), params)
+
+
+def described(
     tile: GpuTile,
     batch: int,
     rows: int,
@@ -163,97 +160,44 @@ def cycles(
     depth: int,
     params: GpuMatmulParams,
     memory: float | None = None,
-) -> float:
-    """Estimate the cycles of a product: those that its busiest processor computes, loads and waits.
+) -> Kernel:
+    """Return a product as the work of a thread block.
 
     Parameters
     ----------
     memory : float, optional
-        The `memory_cycles` of the same product, where they are known.
+        The `memory_bytes` of the same product, where they are known.
     """
-    memory = memory_cycles(tile, batch, rows, columns, depth, params) if memory is None else memory
-    return _times(tile, batch, rows, columns, depth, params, memory).cycles
-
-
-def price(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> Price:
-    """Return `cycles`, broken down into terms."""
-    memory = memory_cycles(tile, batch, rows, columns, depth, params)
-    times = _times(tile, batch, rows, columns, depth, params, memory)
-    terms = {
-        "multiply-adds": times.work * times.multiply,
-        "loads from shared memory": times.work * times.share,
-        "operands from the last cache": times.work * times.fetch,
-        "what a thread waits for": times.waiting,
-        "memory": times.memory,
-        "adding parts": times.adding,
-    }
-    how = (
-        "the first three overlap, and so do what they come to, waiting and memory: the longest counts, and half of the "
-        "second; then parts are added"
-    )
-    return Price(times.cycles, terms, how)
-
-
-class _Times(NamedTuple):
-    """Cycles of the busiest processor.
-
-    Attributes
-    ----------
-    work : float
-        Number of terms of all its thread blocks, each of which takes `multiply`, `share` and `fetch` cycles.
-    multiply, share, fetch : float
-        Cycles per term for multiply-adds, for loads from shared memory, and for copying operands there.
-    waiting, memory, adding : float
-        Cycles of latency, of memory traffic, and of adding partial sums.
-    """
-
-    work: float
-    multiply: float
-    share: float
-    fetch: float
-    waiting: float
-    memory: float
-    adding: float
-
-    @property
-    def cycles(self) -> float:
-        """The total."""
-        busy = self.work * _overlapping(self.multiply, self.share, self.fetch)
-        return _overlapping(busy, self.waiting, self.memory) + self.adding
-
-
-def _times(
-    tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams, memory: float
-) -> _Times:
-    blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
     terms = -(-depth // (tile.depth * tile.splits)) * tile.depth
-    mine = -(-blocks // params.limits.processors)
-    at_once = max(1, min(mine, params.processor.resident(tile.threads, tile.shared_bytes, tile.registers)))
     warps = tile.slice_threads / WARP  # of one slice; every slice has as many, with a part of the terms
     vectors = -(-tile.thread_rows // VECTOR) + -(-tile.thread_columns // VECTOR)
-    multiply = warps * (tile.thread_rows * tile.thread_columns + vectors + 2) * WARP / params.processor.lanes
-    share = warps * vectors * params.shared_cycles
-    fetch = FLOAT_BYTES * (tile.rows + tile.columns) / params.processor.bytes_per_cycle
     results = tile.thread_rows * tile.thread_columns
-    alone = terms / tile.slices * results + terms / tile.depth * params.round_latency
-    waiting = -(-mine // at_once) * (alone + (tile.slices - 1) * (2 * results + params.round_latency))
-    # A second kernel reads the partial sums that the first one has written, and applies the epilogue.
-    adding = 0.0
-    if tile.splits > 1:
-        moved = FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
-        adding = params.limits.launch_cycles + moved / (params.processor.bytes_per_cycle * params.limits.processors)
-    return _Times(mine * terms, multiply, share, fetch, waiting, memory, adding)
+    return Kernel(
+        batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits,
+        *(tile.threads, tile.shared_bytes, tile.registers),
+        (
+            Work(
+                terms,
+                instructions=warps * (results + vectors + 2),
+                vectors=warps * vectors,
+                loaded=FLOAT_BYTES * (tile.rows + tile.columns),
+                overlap=_OVERLAP,
+            ),
+        ),
+        (
+            Wait(terms / tile.slices, results),
+            Wait(terms / tile.depth, params.round_latency),
+            Wait(tile.slices - 1, 2 * results + params.round_latency),
+        ),
+        memory=memory_bytes(tile, batch, rows, columns, depth, params) if memory is None else memory,
+        # A second kernel reads the partial sums that the first one has written, and applies the epilogue.
+        sums=FLOAT_BYTES * batch * rows * columns * (2 * tile.splits) if tile.splits > 1 else 0,
+    )
 
 
-def _overlapping(*cycles: float) -> float:
-    """Return the cycles of activities that overlap, but not perfectly."""
-    *_, second, first = sorted(cycles)
-    return first + _OVERLAP * second
-
-
-def memory_cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> float:
-    """Estimate the cycles of memory traffic for operands, results and partial sums."""
-    if math.isinf(params.memory_bytes_per_cycle):
+def memory_bytes(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> float:
+    """Estimate the bytes of memory traffic for operands, results and partial sums; 0 where the model ignores them."""
+    if math.isinf(params.rates.memory):
         return 0.0
     down, across = -(-rows // tile.rows), -(-columns // tile.columns)
     height, width, terms = rows / down, columns / across, depth / tile.splits
@@ -263,7 +207,7 @@ def memory_cycles(tile: GpuTile, batch: int, rows: int, columns: int, depth: int
     moved = tile.splits * traffic(down, across, band, sizes, params.limits.processors, params.cached_bytes)
     if tile.splits > 1:
         moved += FLOAT_BYTES * rows * columns * (tile.splits + 1)
-    return batch * moved / params.memory_bytes_per_cycle
+    return batch * moved
 
 
 @cache
@@ -272,9 +216,10 @@ def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMa
 
     def order(tile: GpuTile) -> tuple:
         # At equal cost: less memory traffic first, then whole tiles of terms, then the larger tile.
-        memory = memory_cycles(tile, batch, rows, columns, depth, params)
-        cost = cycles(tile, batch, rows, columns, depth, params, memory) * (1 if tile.splits == 1 else _SPLIT_MARGIN)
-        return cost, memory, depth % tile.depth > 0, -tile.rows * tile.columns
+        memory = memory_bytes(tile, batch, rows, columns, depth, params)
+        time = cost.cycles(described(tile, batch, rows, columns, depth, params, memory), params)
+        time *= 1 if tile.splits == 1 else _SPLIT_MARGIN
+        return time, memory, depth % tile.depth > 0, -tile.rows * tile.columns
 
     tiles = (each for tile in candidates(depth, params) for each in _in_bands(tile, batch, rows, columns, params))
     return min(tiles, key=order, default=None)
@@ -282,7 +227,7 @@ def best_gpu_tile(batch: int, rows: int, columns: int, depth: int, params: GpuMa
 
 def _in_bands(tile: GpuTile, batch: int, rows: int, columns: int, params: GpuMatmulParams) -> list[GpuTile]:
     """Return the tile with each band that is worth a try; none if it is split though thread blocks are many."""
-    if math.isinf(params.memory_bytes_per_cycle):
+    if math.isinf(params.rates.memory):
         return [tile]
     across = -(-columns // tile.columns)
     if tile.splits > 1 and batch * -(-rows // tile.rows) * across >= _ENOUGH * params.limits.processors:
