@@ -11,8 +11,8 @@ from smartmem_tvm.schedule.gpu.attention.flash_tile import (
     AttentionShape,
     AttentionTile,
     best_attention_tile,
-    cycles,
     fits,
+    price,
 )
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
@@ -88,4 +88,4 @@ def test_shared_memory_and_candidates_limit_the_choice():
 
 def test_what_is_read_for_scores_takes_time():
     tile = AttentionTile(64, 16, 64, 2)
-    assert cycles(tile, replace(LONG, read=2), PARAMS) > cycles(tile, LONG, PARAMS)
+    assert price(tile, replace(LONG, read=2), PARAMS).cycles > price(tile, LONG, PARAMS).cycles

@@ -9,18 +9,23 @@ import numpy as np
 import pytest
 import tvm
 
+from smartmem_tvm.schedule.gpu import cost
 from smartmem_tvm.schedule.gpu.gemm import ptx
 from smartmem_tvm.schedule.gpu.matrix.matrix_tile import (
     MatrixParams,
     MatrixTile,
     Shape,
     best_matrix_tile,
-    cycles,
+    described,
     divided,
     fits,
 )
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
+
+
+def cycles(candidate, shape, known) -> float:
+    return cost.cycles(described(candidate, shape, known), known)
 
 
 def params(arch: str) -> MatrixParams | None:

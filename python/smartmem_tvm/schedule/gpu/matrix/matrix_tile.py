@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of a GEMM on tensor cores (matrix instructions), as data, and the cost model that chooses one for a shape."""
+"""Tiles of a GEMM on tensor cores, as data; the model of time (`cost`) chooses one by its description."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
 
 import tvm
 
 from ....target import Limits, cuda_architecture, has_matrix_instructions
 from ...core.plans import Price
-from .. import machine
+from .. import cost, machine
+from ..cost import Kernel, Rates, TileParams, Wait, Work
 from ..gemm import ptx
-from ..machine import ADDRESSES, HELD_REGISTERS, WARP, Processor
+from ..machine import ADDRESSES, HELD_REGISTERS, WARP
 
-_PROCESSOR = Processor()
 # Parts of the terms of a product. Chosen: candidates, each at most twice the one before.
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LEAST_TERMS = 256  # least terms of a part of a split-K product. Chosen: two to four stages of a tile
@@ -182,13 +181,17 @@ _WARPS = (
 )
 
 
+# Of an H200; cycles until the first product begins, of each thread block that starts after others on a processor, of a
+# result, and of the kernel that adds partial sums. Fitted to benchmarks/matrix_tiles.json (2026-11-24).
+_RATES = Rates(last_level=machine.LAST_LEVEL_RATE_MATRIX, begin=4670.0, wave=120.0, result=0.069, second=2740.0)
+
+
 @dataclass(frozen=True)
-class MatrixParams:
+class MatrixParams(TileParams):
     """Properties of a GPU that the rule for matrix instructions uses; the default numbers are those of an H200.
 
     Attributes
     ----------
-    limits : Limits
     candidates : tuple of Candidate
     element : Element
         Type of the factors.
@@ -198,32 +201,20 @@ class MatrixParams:
         Type to which float32 factors may be rounded; empty if they may not.
     shared_bytes : int
         Most dynamic shared memory of a thread block.
-    processor : Processor
-    cache_bytes_per_cycle : float
-        Throughput of the last-level cache for each processor while all read.
     held, held_busy, held_wait : float
         For elements that pass through registers: cycles of a thread per element, cycles of a processor per element
         while many thread blocks run, and cycles that each stage waits for them.
-    begin, wave, result, add : float
-        Cycles until the first product begins, of each thread block that starts after others on a processor, of a
-        thousand results, and of the kernel that adds partial sums.
     """
 
-    limits: Limits
+    rates: Rates = _RATES
     candidates: tuple[Candidate, ...] = _WARPS
     element: ptx.Element = ptx.HALF
     warp_groups: bool = False
     rounds_to: str = ""
     shared_bytes: int = 48 * 1024
-    processor: Processor = _PROCESSOR
-    cache_bytes_per_cycle: float = machine.LAST_LEVEL_RATE_MATRIX
     held: float = 10.0
     held_busy: float = 0.12
     held_wait: float = 700.0
-    begin: float = 4670.0
-    wave: float = 120.0
-    result: float = 69.0
-    add: float = 2740.0
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> MatrixParams | None:
@@ -234,7 +225,7 @@ class MatrixParams:
         shared = _OPT_IN.get(capability, 48) * 1024
         groups = capability == 90 and own
         candidates = (*_GROUPS, *_WARPS) if groups else _WARPS
-        return cls(Limits.of(target), candidates, warp_groups=groups, shared_bytes=shared)
+        return cls(Limits.of(target), candidates=candidates, warp_groups=groups, shared_bytes=shared)
 
     def multiplying(self, element: ptx.Element, turned: bool) -> MatrixParams:
         """Return the same for another type; `turned` if the terms of an operand are not innermost in memory."""
@@ -271,80 +262,29 @@ class Shape:
         return tile.depth * (tile.rows * self.left_held + tile.columns * self.right_held)
 
 
-class _Times(NamedTuple):
-    """Cycles of a product.
-
-    Attributes
-    ----------
-    begin, waves : float
-        Cycles until the first product begins, and of thread blocks that a processor starts after others.
-    alone, busy, cache : float
-        Latency of the stages one after the other, with as many thread blocks at once as a processor holds; their
-        instructions; the loads of all thread blocks from the last-level cache. The longest of the three counts.
-    finish, adding : float
-        Cycles of the results, and of the kernel that adds partial sums.
-    """
-
-    begin: float
-    waves: float
-    alone: float
-    busy: float
-    cache: float
-    finish: float
-    adding: float
-
-    @property
-    def cycles(self) -> float:
-        """The total."""
-        return self.begin + self.waves + max(self.alone, self.busy, self.cache) + self.finish + self.adding
-
-
-def cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
-    """Estimate the cycles of a product."""
-    return _times(candidate, shape, params).cycles
-
-
 def price(tile: MatrixTile, shape: Shape, params: MatrixParams) -> Price | None:
-    """Return `cycles`, broken down into terms; None for a tile that is no candidate: its stages were not measured."""
+    """Return the predicted time of a product by its terms; None for a tile whose stages were not measured."""
     whole = replace(tile, splits=1)
     found = next((each for each in params.candidates if each.tile == whole), None)
-    if found is None:
-        return None
-    times = _times(replace(found, tile=tile), shape, params)
-    terms = {
-        "until the first product begins": times.begin,
-        "thread blocks after thread blocks": times.waves,
-        "stages one after the other": times.alone,
-        "instructions of all stages": times.busy,
-        "operands from the last cache": times.cache,
-        "results": times.finish,
-        "adding parts": times.adding,
-    }
-    return Price(times.cycles, terms, "sum, in which of stages, instructions and operands the longest counts")
+    return None if found is None else cost.price(described(replace(found, tile=tile), shape, params), params)
 
 
-def _times(candidate: Candidate, shape: Shape, params: MatrixParams) -> _Times:
-    tile, processors = candidate.tile, params.limits.processors
+def described(candidate: Candidate, shape: Shape, params: MatrixParams) -> Kernel:
+    """Return a product as the work of a thread block: its stages, and what passes through registers in each."""
+    tile = candidate.tile
     blocks = shape.blocks(tile) * tile.splits
-    rounds = -(-shape.depth // (tile.depth * tile.splits))
-    held = shape.held(tile)
-    alone, busy = candidate.alone, candidate.busy
+    rounds, held = -(-shape.depth // (tile.depth * tile.splits)), shape.held(tile)
+    work, waits = [Work(rounds, measured=candidate.busy)], [Wait(rounds, candidate.alone)]
     if held:
-        alone += params.held_wait + params.held * held / tile.threads
-        busy += params.held_busy * held
-    mine = -(-blocks // processors)
-    shared = tile.shared_bytes(params.element)
-    at_once = params.processor.resident(tile.threads, shared + 1024, tile.values + ADDRESSES)
-    waves = -(-mine // max(1, min(mine, at_once)))
-    loaded = blocks * rounds * params.element.bytes * (tile.rows + tile.columns) * tile.depth
-    finish = params.result * mine * tile.rows * tile.columns * tile.slices / 1000
-    adding = 0.0
-    if tile.splits > 1:
-        moved = 2 * tile.splits * machine.FLOAT_BYTES * shape.batch * shape.rows * shape.columns
-        adding = params.add + moved / (params.cache_bytes_per_cycle * processors)
-    cached = loaded / (params.cache_bytes_per_cycle * processors)
-    work = waves * rounds * alone, mine * rounds * busy, cached
-    return _Times(params.begin, waves * params.wave, *work, finish, adding)
+        work.append(Work(rounds * held, measured=params.held_busy))
+        waits += [Wait(rounds, params.held_wait), Wait(rounds * held / tile.threads, params.held)]
+    return Kernel(
+        *(blocks, tile.threads, tile.shared_bytes(params.element) + 1024, tile.values + ADDRESSES),
+        *(tuple(work), tuple(waits)),
+        cached=blocks * rounds * params.element.bytes * (tile.rows + tile.columns) * tile.depth,
+        results=tile.rows * tile.columns * tile.slices,
+        sums=2 * tile.splits * machine.FLOAT_BYTES * shape.batch * shape.rows * shape.columns * (tile.splits > 1),
+    )
 
 
 def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
@@ -379,11 +319,15 @@ def best_matrix_tile(shape: Shape, params: MatrixParams) -> MatrixTile | None:
 def shortest(shape: Shape, params: MatrixParams) -> float:
     """Estimate the cycles of a product with its cheapest tile; infinite if none fits."""
     best = _best(shape, params)
-    return cycles(best, shape, params) if best is not None else math.inf
+    return _cycles(best, shape, params) if best is not None else math.inf
+
+
+def _cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
+    return cost.cycles(described(candidate, shape, params), params)
 
 
 @cache
 def _best(shape: Shape, params: MatrixParams) -> Candidate | None:
     able = [each for each in params.candidates if fits(each.tile, shape, params)]
     choices = [one for each in able for one in divided(each, shape, params.limits.processors)]
-    return min(choices, key=lambda one: cycles(one, shape, params), default=None)
+    return min(choices, key=lambda one: _cycles(one, shape, params), default=None)
