@@ -236,7 +236,7 @@ def price(kernel: Kernel, device: Device) -> Price:
 
 def turn_alone(work: Work, device: Device) -> float:
     """Return the cycles of one turn of some work by one thread block that has a processor to itself."""
-    return _turn(work, _load(Kernel(1, WARP), device), device.rates)
+    return _turn(work, _Load(1, 1, 1, device.processor.lanes / WARP, 1), device.rates)
 
 
 def busy_and_waiting(kernel: Kernel, device: Device) -> tuple[float, float]:
@@ -299,6 +299,8 @@ def _turn(work: Work, load: _Load, rates: Rates) -> float:
 
 
 def _overlapping(cycles: tuple[float, ...], overlap: float) -> float:
-    """Return the cycles of activities that overlap, but not perfectly."""
+    """Return the cycles of activities that overlap, perfectly if the share of the second longest is zero."""
+    if not overlap:
+        return max(cycles)
     *_, second, first = sorted(cycles)
     return first + overlap * second

@@ -94,14 +94,11 @@ class Processor:
     ----------
     lanes : int
         Fused multiply-adds that it issues per cycle.
-    bytes_per_cycle : float
-        Throughput of the last-level cache for one processor, while all processors read.
     threads, blocks, shared_bytes, registers : int
         Its limits on resident threads, thread blocks, bytes of shared memory and registers.
     """
 
     lanes: int = 128
-    bytes_per_cycle: float = LAST_LEVEL_RATE
     threads: int = 2048
     blocks: int = 32
     shared_bytes: int = 220 * 1024

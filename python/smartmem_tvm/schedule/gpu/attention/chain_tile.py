@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of a chain of rows (attention) on a GPU, as data, and the cost model that chooses one."""
+"""Tiles of a chain of rows (attention) on a GPU, as data; the model of time (`cost`) chooses one by its description."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from itertools import product
 
 from ....target import Limits
 from ...core.plans import Price
-from .. import machine
-from ..machine import ADDRESSES, FLOAT_BYTES, VECTOR, WARP, Processor
+from .. import cost, machine
+from ..cost import Kernel, Rates, TileParams, Wait, Work
+from ..machine import ADDRESSES, FLOAT_BYTES, VECTOR, WARP
 from ..occupancy import register_tile
 
-_LIMITS, _PROCESSOR = Limits(), Processor()
+# Cycles of a chain beside its work, and the share of the smaller of waiting and working that adds to the larger:
+# assumed on 2026-11-21.
+_RATES = Rates(vector=machine.SHARED_VECTOR_CHAIN, overlap=0.45, begin=2000.0)
 
 
 @dataclass(frozen=True)
@@ -118,14 +121,11 @@ class ChainTile:
 
 
 @dataclass(frozen=True)
-class GpuChainParams:
-    """Properties of a GPU that the rule for chains of rows uses; the default numbers are those of a large one.
+class GpuChainParams(TileParams):
+    """Properties of a GPU that the rule for chains of rows uses.
 
     Attributes
     ----------
-    limits : Limits
-        Those of the target, as far as the candidates go.
-    processor : Processor
     tile_bytes : int
         Most bytes of shared memory for the part of a matrix.
     row_values : int
@@ -134,33 +134,27 @@ class GpuChainParams:
         Most bytes of the matrices of a batch: every block of rows reads all of them.
     least_rows : int
         Rows of a thread block below which reading the matrices takes longer than multiplying.
-    shared_cycles : float
-        Cycles of a vector load from shared memory by a warp.
     term_latency, round_latency, fetch_latency, value_latency : float
         Latency in cycles that only other thread blocks hide: of a thread per term, per part of a matrix, per value of a
         matrix that the thread copies to shared memory, and per value of a row that it works on.
-    overlap : float
-        Share of the smaller of waiting and working that adds to the larger.
-    launch, apart : float
-        Cycles of a chain beside the above, and cycles of each of the separate kernels in its place that the estimates
-        of `gpu_matmul_params` leave out.
+    value_instructions : int
+        Instructions of a thread for each value of a row that it works on.
+    apart : float
+        Cycles of each of the separate kernels in its place that the estimates of GEMMs leave out.
     rows, threads, thread_tiles, slices, depths
         Candidates.
     """
 
-    limits: Limits = _LIMITS
-    processor: Processor = _PROCESSOR
+    rates: Rates = _RATES
     tile_bytes: int = 18 * 1024
     row_values: int = 32
     matrix_bytes: int = 384 * 1024
     least_rows: int = 8
-    shared_cycles: float = machine.SHARED_VECTOR_CHAIN
     term_latency: float = 18.0
     round_latency: float = machine.ROUND_LATENCY_CHAIN
     fetch_latency: float = 10.0
     value_latency: float = 5.0
-    overlap: float = 0.45
-    launch: float = 2000.0
+    value_instructions: int = 12
     apart: float = 4000.0
     rows: tuple[int, ...] = (8, 16, 32, 64)
     threads: tuple[int, ...] = (64, 128, 256)
@@ -220,53 +214,46 @@ def _fits(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> bool:
     return shared <= params.limits.shared_bytes and -(-shape.longest // tile.row_threads) <= params.row_values
 
 
-def _product_cycles(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
-    """Return the cycles of a product: (those that a thread block keeps a processor busy, those that it takes alone)."""
+def _multiplied(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Kernel:
+    """Return a product of the chain by one thread block: its terms, the parts of its matrix, and the sums of slices."""
     own, product_ = tile.products[number], shape.products[number]
     columns, warps = tile.columns(number), tile.threads / WARP
     parts, steps = -(-product_.columns // columns), -(-product_.depth // own.terms)
     vectors = own.thread_rows / VECTOR + own.thread_columns / VECTOR
     issued = own.thread_rows * own.thread_columns + vectors + 1  # a warp issues one instruction per cycle at most
-    term = max(warps * issued * WARP / params.processor.lanes, warps * vectors * params.shared_cycles)
     fetched = own.terms * columns
-    move = FLOAT_BYTES * fetched / params.processor.bytes_per_cycle
     adding = own.slices * tile.rows * columns / 16 if own.slices > 1 else 0
-    busy = parts * (steps * (own.depth * term + move) + adding)
-    step = own.depth * max(term, issued + params.term_latency) + params.fetch_latency * fetched / tile.threads
-    alone = parts * (steps * (step + params.round_latency) + adding + params.round_latency)
+    turns = parts * steps * own.depth
+    term = Work(turns, instructions=warps * issued, vectors=warps * vectors)
+    waits = [
+        Wait(turns, max(cost.turn_alone(term, params), issued + params.term_latency)),
+        Wait(parts * steps * fetched / tile.threads, params.fetch_latency),
+        Wait(parts * (steps + 1), params.round_latency),
+        Wait(parts, adding),
+    ]
     if product_.arranged:
-        alone += params.fetch_latency * tile.rows * product_.depth / tile.threads + params.round_latency
-    return busy, alone
+        waits += [Wait(tile.rows * product_.depth / tile.threads, params.fetch_latency), Wait(1, params.round_latency)]
+    moved = Work(parts * steps, loaded=FLOAT_BYTES * fetched)
+    return Kernel(1, tile.threads, work=(term, moved, Work(parts, measured=adding)), waits=tuple(waits))
 
 
-def cycles(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> float:
-    """Estimate the cycles of a chain: those that its busiest processor computes and waits."""
-    busy, waiting = _busy_and_waiting(shape, tile, params)
-    return max(busy, waiting) + params.overlap * min(busy, waiting) + params.launch
+def described(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Kernel:
+    """Return a chain as the work of a thread block: its products, and what it does with rows between them."""
+    products = [_multiplied(n, shape, tile, params) for n in range(len(tile.products))]
+    rows = Work(instructions=params.value_instructions * tile.rows * shape.longest / WARP)
+    through = Wait(-(-shape.longest // tile.row_threads), params.value_latency)
+    results = max(t.thread_rows * t.thread_columns for t in tile.products)
+    return Kernel(
+        shape.batch * -(-shape.rows // tile.rows),
+        *(tile.threads, shared_bytes(shape, tile), 80 + 2 * results),
+        (*(work for each in products for work in each.work), rows),
+        (*(wait for each in products for wait in each.waits), through),
+    )
 
 
 def price(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Price:
-    """Return `cycles`, broken down into terms."""
-    busy, waiting = _busy_and_waiting(shape, tile, params)
-    terms = {"products and rows": busy, "what a thread block waits for": waiting, "launch": params.launch}
-    how = f"the longer of the first two, {params.overlap} of the shorter, and the launch"
-    return Price(cycles(shape, tile, params), terms, how)
-
-
-def _busy_and_waiting(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> tuple[float, float]:
-    blocks = shape.batch * -(-shape.rows // tile.rows)
-    mine = -(-blocks // params.limits.processors)
-    each = [_product_cycles(n, shape, tile, params) for n in range(len(tile.products))]
-    busy = mine * (sum(b for b, _ in each) + 12 * tile.rows * shape.longest / params.processor.lanes)
-    at_once = max(1, min(mine, _resident(shape, tile, params)))
-    through = params.value_latency * -(-shape.longest // tile.row_threads)
-    return busy, -(-mine // at_once) * (sum(a for _, a in each) + through)
-
-
-def _resident(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> int:
-    """Return the thread blocks resident on a processor."""
-    results = max(t.thread_rows * t.thread_columns for t in tile.products)
-    return params.processor.resident(tile.threads, shared_bytes(shape, tile), 80 + 2 * results)
+    """Return the predicted time of a chain, by its terms."""
+    return cost.price(described(shape, tile, params), params)
 
 
 def candidates(
@@ -278,7 +265,7 @@ def candidates(
         own = ChainProductTile(down, across, slices, depth)
         if not own.shares_evenly(rows, threads):
             continue
-        tile = replace(ChainTile(rows, threads, ()), products=(own,) * (number + 1))
+        tile = ChainTile(rows, threads, (own,) * (number + 1))
         deep = own.terms >= 2 * product_.depth and depth > params.depths[0]
         values = register_tile(down, across, -(-own.terms * tile.columns(number) // threads))
         spills = values + ADDRESSES > params.limits.registers
@@ -296,7 +283,7 @@ def best_chain_tile(shape: ChainShape, params: GpuChainParams) -> ChainTile | No
         if threads > params.limits.work_group or threads % rows or rows < params.least_rows:
             continue
         tile = _tile(shape, rows, threads, most_bytes, params)
-        if tile is not None and (time := cycles(shape, tile, params)) < least:
+        if tile is not None and (time := cost.cycles(described(shape, tile, params), params)) < least:
             best, least = tile, time
     return best
 
@@ -308,11 +295,11 @@ def _tile(shape: ChainShape, rows: int, threads: int, most_bytes: int, params: G
 
         def time(own: ChainProductTile, number: int = number) -> float:
             tile = ChainTile(rows, threads, (own,) * (number + 1))
-            return sum(_product_cycles(number, shape, tile, params))
+            return sum(cost.busy_and_waiting(_multiplied(number, shape, tile, params), params))
 
-        found = sorted(candidates(number, shape, rows, threads, most_bytes, params), key=time)
-        if not found:
+        found = min(candidates(number, shape, rows, threads, most_bytes, params), key=time, default=None)
+        if found is None:
             return None
-        chosen.append(found[0])
+        chosen.append(found)
     tile = ChainTile(rows, threads, tuple(chosen))
     return tile if _fits(shape, tile, params) else None

@@ -28,7 +28,7 @@ from ..launch import GpuRule, launch
 from ..machine import FLOAT_BYTES, GRAPH_LAUNCH
 from ..matmul.matmul_tile import GpuMatmulParams, best_gpu_tile, described
 from .chain_plan import ChainPlan
-from .chain_tile import ChainTile, GpuChainParams, best_chain_tile, cycles, price, shared_bytes, work_size
+from .chain_tile import ChainTile, GpuChainParams, best_chain_tile, price, shared_bytes, work_size
 from .row_block import RowBlock
 from .row_product import RowProduct
 
@@ -105,7 +105,8 @@ def refusal(chain: RowChain, params: GpuChainParams) -> str:
     objection = _objection(plan, params)
     if objection:
         return objection
-    together, apart = cycles(plan.shape, best_chain_tile(plan.shape, params), params), _apart(plan, params)
+    together = price(plan.shape, best_chain_tile(plan.shape, params), params).cycles
+    apart = _apart(plan, params)
     if together > apart:
         return f"one kernel is estimated to take {together:.0f} cycles, several {apart:.0f}: too few blocks of rows"
     return ""
@@ -116,7 +117,7 @@ def _apart(plan: ChainPlan, params: GpuChainParams) -> float:
     # The second kernel of a split product costs a launch in a CUDA graph here, even where the host launches kernels one
     # by one: the estimate was compared with measurements at that cost.
     sizes = GpuMatmulParams.of(replace(params.limits, launch_cycles=GRAPH_LAUNCH))
-    between = params.processor.bytes_per_cycle * params.limits.processors
+    between = params.rates.last_level * params.limits.processors
     if params.limits.device is not None:
         between = sizes.rates.memory
     shape, total = plan.shape, 0.0
