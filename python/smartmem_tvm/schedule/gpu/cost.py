@@ -239,12 +239,6 @@ def turn_alone(work: Work, device: Device) -> float:
     return _turn(work, _Load(1, 1, 1, device.processor.lanes / WARP, 1), device.rates)
 
 
-def busy_and_waiting(kernel: Kernel, device: Device) -> tuple[float, float]:
-    """Return (cycles of the units of the processor with the most thread blocks, cycles of its waits)."""
-    times = _times(kernel, device, _load(kernel, device))
-    return times.busy, times.waiting
-
-
 def _load(kernel: Kernel, device: Device) -> _Load:
     mine = -(-kernel.blocks // device.limits.processors)
     at_once = device.processor.resident(kernel.threads, kernel.shared_bytes, kernel.registers)

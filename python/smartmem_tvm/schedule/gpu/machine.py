@@ -29,8 +29,6 @@ on an H100, as with them no kernel of ResNet-50 spills (`nvcc -Xptxas -v`, docs/
 
 # -- instructions ----------------------------------------------------------------------------------------------------
 
-ISSUED = 4
-"""Instructions per cycle of a processor: four schedulers in NVIDIA's data sheets."""
 ISSUED_BY_WARP = 0.5
 """Instructions per cycle of one warp: assumed on 2026-11-21."""
 PER_GATHERED = 12
@@ -93,7 +91,7 @@ class Processor:
     Attributes
     ----------
     lanes : int
-        Fused multiply-adds that it issues per cycle.
+        Fused multiply-adds that it issues per cycle: a warp's for each of its four schedulers.
     threads, blocks, shared_bytes, registers : int
         Its limits on resident threads, thread blocks, bytes of shared memory and registers.
     """

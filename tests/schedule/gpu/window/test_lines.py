@@ -11,8 +11,9 @@ from helpers import assert_same_results, calls, constant, legal, op, random
 from smartmem_tvm.ir.kernel import parse, shape_of
 from smartmem_tvm.schedule import TurnWeights
 from smartmem_tvm.schedule.core.reduction import reduction_of
+from smartmem_tvm.schedule.gpu.cost import turn_alone
 from smartmem_tvm.schedule.gpu.window.lines import Lines
-from smartmem_tvm.schedule.gpu.window.window import WindowSlide
+from smartmem_tvm.schedule.gpu.window.window import GpuWindowParams, WindowSlide
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
 CUDA = tvm.target.Target({"kind": "cuda", "arch": "sm_80", "max_threads_per_block": 1024}, host="llvm")
@@ -36,8 +37,13 @@ def test_threads_that_are_eight_elements_apart_touch_eight_lines():
     *_, down, across = reduction.spatial
     taps = reduction.reduce
     issued = (49 * 8 + 3 * (98 + 49)) / 4
-    assert lines.cycles({down: 8}, taps) == (98 + 49 + 8 + issued) / 8
-    assert lines.cycles({across: 8}, taps) == (98 * 8 + 49 + 8 * 8 + issued) / 8
+
+    def cycles(tile) -> float:
+        work = lines.work(tile, taps)
+        return work.turns * turn_alone(work, GpuWindowParams())
+
+    assert cycles({down: 8}) == (98 + 49 + 8 + issued) / 8
+    assert cycles({across: 8}) == (98 * 8 + 49 + 8 * 8 + issued) / 8
 
 
 def reference(x, k):

@@ -291,13 +291,14 @@ def best_chain_tile(shape: ChainShape, params: GpuChainParams) -> ChainTile | No
 def _tile(shape: ChainShape, rows: int, threads: int, most_bytes: int, params: GpuChainParams) -> ChainTile | None:
     """Return the best tile of each product by itself; None if these do not fit in a thread block together."""
     chosen: list[ChainProductTile] = []
+    by_itself = replace(params, rates=replace(params.rates, overlap=1.0))  # nothing hides what it waits for
     for number in range(len(shape.products)):
 
-        def time(own: ChainProductTile, number: int = number) -> float:
+        def order(own: ChainProductTile, number: int = number) -> float:
             tile = ChainTile(rows, threads, (own,) * (number + 1))
-            return sum(cost.busy_and_waiting(_multiplied(number, shape, tile, params), params))
+            return cost.cycles(_multiplied(number, shape, tile, params), by_itself)
 
-        found = min(candidates(number, shape, rows, threads, most_bytes, params), key=time, default=None)
+        found = min(candidates(number, shape, rows, threads, most_bytes, params), key=order, default=None)
         if found is None:
             return None
         chosen.append(found)

@@ -240,10 +240,6 @@ def price(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -
     return cost.price(described(tile, shape, params), _device(tile, params))
 
 
-def _cycles(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> float:
-    return cost.cycles(described(tile, shape, params), _device(tile, params))
-
-
 def _device(tile: AttentionTile, params: AttentionParams) -> TileParams:
     own = _figures(tile, params)
     return TileParams(params.limits, own.processor, own.rates)
@@ -289,4 +285,8 @@ def best_attention_tile(shape: AttentionShape, params: AttentionParams) -> Atten
     most = params.by_warps.processor.shared_bytes // 2
     able = [each for each in params.candidates if fits(each, shape, params) and each.stages <= shape.blocks(each)]
     able = [each for each in able if each.group or shape.shared_bytes(each) <= most]
-    return min(able, key=lambda tile: _cycles(tile, shape, params), default=None)
+
+    def order(tile: AttentionTile) -> float:
+        return cost.cycles(described(tile, shape, params), _device(tile, params))
+
+    return min(able, key=order, default=None)

@@ -319,15 +319,11 @@ def best_matrix_tile(shape: Shape, params: MatrixParams) -> MatrixTile | None:
 def shortest(shape: Shape, params: MatrixParams) -> float:
     """Estimate the cycles of a product with its cheapest tile; infinite if none fits."""
     best = _best(shape, params)
-    return _cycles(best, shape, params) if best is not None else math.inf
-
-
-def _cycles(candidate: Candidate, shape: Shape, params: MatrixParams) -> float:
-    return cost.cycles(described(candidate, shape, params), params)
+    return cost.cycles(described(best, shape, params), params) if best is not None else math.inf
 
 
 @cache
 def _best(shape: Shape, params: MatrixParams) -> Candidate | None:
     able = [each for each in params.candidates if fits(each.tile, shape, params)]
     choices = [one for each in able for one in divided(each, shape, params.limits.processors)]
-    return min(choices, key=lambda one: _cycles(one, shape, params), default=None)
+    return min(choices, key=lambda one: cost.cycles(described(one, shape, params), params), default=None)

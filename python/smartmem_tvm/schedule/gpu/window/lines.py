@@ -20,6 +20,7 @@ from ....ir.walk import loads
 from ...core.expressions import Walk
 from ...core.reduction import Reduction
 from .. import machine
+from ..cost import Work
 from ..machine import WARP
 
 
@@ -55,8 +56,8 @@ class Lines:
         """Whether every access has a fixed stride along every iterator."""
         return self._strides is not None
 
-    def cycles(self, tile: Mapping, taps: Sequence) -> float:
-        """Estimate the cycles of a processor per result of each thread of a warp.
+    def work(self, tile: Mapping, taps: Sequence) -> Work:
+        """Return the work of a warp, as turns for each result of one of its threads.
 
         Parameters
         ----------
@@ -73,9 +74,11 @@ class Lines:
         *read, store = self._strides
         values = [np.unique(_offsets(step, shared)).size for step in read]
         lines = [_touched(step, tile, lanes) for step in read]
-        memory = turns * sum(a * b for a, b in zip(values, lines, strict=True)) + results * _touched(store, tile, lanes)
+        touched = turns * sum(a * b for a, b in zip(values, lines, strict=True)) + results * _touched(
+            store, tile, lanes
+        )
         issued = turns * (written * results + machine.GUARDED * sum(values))
-        return (memory + issued / machine.ISSUED) / results
+        return Work(1 / results, instructions=issued, lines=touched, overlap=1.0)
 
     def _lanes(self, tile: Mapping) -> dict:
         """Return for each iterator the positions of the threads of the first warp along it, in tiles."""

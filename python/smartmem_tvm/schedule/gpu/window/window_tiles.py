@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of windowed kernels on a GPU, and the cost models that choose one."""
+"""Tiles of windowed kernels on a GPU, as data; the model of time (`cost`) chooses one by its description."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ....target import Limits
 from ...core.expressions import largest_divisor
 from ...core.plans import Price
 from ...core.reduction import Reduction
-from .. import machine
+from .. import cost, machine
+from ..cost import Kernel, Rates, TileParams, Wait, Work
 from ..machine import ADDRESSES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
 from .lines import Lines
@@ -80,19 +81,18 @@ class SlideTile:
     threads: int
 
 
-_LIMITS, _PROCESSOR = Limits(), Processor(threads=1536)
+# Threads of a processor: assumed on 2026-11-21. With an H100's 2048 other tiles are chosen, which were not timed.
+_PROCESSOR = Processor(threads=1536)
+# Work and waits add up, and thread blocks start as others end: assumed on 2026-11-21.
+_RATES = Rates(by_warp=machine.ISSUED_BY_WARP, overlap=1.0, whole_waves=False)
 
 
 @dataclass(frozen=True)
-class GpuWindowParams:
-    """Parameters of the rules for windows on a GPU.
+class GpuWindowParams(TileParams):
+    """Parameters of the rules for windows on a GPU; of the processor's limits, only its threads count.
 
     Attributes
     ----------
-    limits : Limits
-        Those of the target, as far as the candidates go.
-    processor : Processor
-        Only its threads count: the estimate ignores shared memory and registers.
     busy_threads : int
         Threads that keep a processor busy; with fewer, a thread gets fewer results, or a sum is cut in slices.
     product_rows : int
@@ -103,8 +103,8 @@ class GpuWindowParams:
         Contiguous results that one thread finishes at once: 4 for a texture (a texel), else 1.
     """
 
-    limits: Limits = _LIMITS
     processor: Processor = _PROCESSOR
+    rates: Rates = _RATES
     busy_threads: int = 256
     product_rows: int = 16
     taps: int = 49
@@ -184,38 +184,34 @@ def product_tile(
         and tile.thread_rows * tile.thread_columns % (tile.slices * params.run) == 0
     ]
     if fitting:
-        return min(fitting, key=lambda t: _cycles(t, batch, rows, columns, depth, params))
+        return min(fitting, key=lambda t: cost.cycles(described(t, batch, rows, columns, depth, params), params))
     # Registers may spill, but the threads and shared memory of a thread block have hard limits.
     smallest = [ProductTile(16, 32, min(step, 16), down, max(down, params.run), 1, vector) for down in (2, 4)]
     within = replace(limits, registers=max(t.values for t in smallest) + ADDRESSES)
     return next((tile for tile in smallest if fits(tile, within)), None)
 
 
-def _cycles(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> float:
-    """Estimate the cycles of the processor with the most thread blocks."""
-    work, waits = _work_and_waits(tile, batch, rows, columns, depth, params)
-    return work + waits
-
-
 def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Price:
-    """Return the same, broken down into terms."""
-    work, waits = _work_and_waits(tile, batch, rows, columns, depth, params)
-    return Price(work + waits, {"instructions": work, "waiting for memory and barriers": waits})
+    """Return the predicted time of a windowed product, by its terms."""
+    return cost.price(described(tile, batch, rows, columns, depth, params), params)
 
 
-def _work_and_waits(
-    tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams
-) -> tuple[float, float]:
-    blocks = -(-batch * -(-rows // tile.rows) * -(-columns // tile.columns) // params.limits.processors)
-    warps = tile.threads / WARP
-    held = min(blocks, max(1, params.processor.resident(tile.threads)))
+def described(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Kernel:
+    """Return a windowed product as the work of a thread block, whose shared memory and registers are ignored."""
+    warps, sliced = tile.threads / WARP, tile.slices > 1
     steps = -(-depth // (tile.depth * tile.slices))
     results = tile.thread_rows * tile.thread_columns
     each = results + (tile.thread_rows + tile.thread_columns) / 2
     each += machine.PER_GATHERED * (tile.rows + tile.columns) / tile.slice_threads
-    work = blocks * warps * (steps * tile.depth * each + 4 * results * (tile.slices > 1))
-    waits = machine.WINDOW_WAIT * (steps + (tile.slices > 1)) * blocks / held
-    return work / min(machine.ISSUED, machine.ISSUED_BY_WARP * warps * held), waits
+    return Kernel(
+        batch * -(-rows // tile.rows) * -(-columns // tile.columns),
+        tile.threads,
+        work=(
+            Work(steps * tile.depth, instructions=warps * each),
+            Work(instructions=warps * 4 * results * sliced),
+        ),
+        waits=(Wait(steps + sliced, machine.WINDOW_WAIT),),
+    )
 
 
 def slide_tile(
@@ -264,12 +260,12 @@ def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWind
         # Twice as many terms are unrolled: those of a two-dimensional tile share most of their loads.
         return SlideTile(*shape, _taps(prod(shape), 2 * params.written, params), params.slide_threads)
 
-    def cycles(shape) -> float:
-        own = tile(shape)
+    def order(shape) -> float:
         sizes = {v: n for v, n in zip(axes, shape, strict=True) if v is not None}
-        return lines.cycles(sizes, written_out(lines.reduction, own.taps))
+        work = lines.work(sizes, written_out(lines.reduction, tile(shape).taps))
+        return work.turns * cost.turn_alone(work, params)
 
-    return tile(min(busy, key=cycles))
+    return tile(min(busy, key=order))
 
 
 def written_out(reduction: Reduction, taps: int) -> tuple:
