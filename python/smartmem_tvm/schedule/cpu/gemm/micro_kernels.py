@@ -15,8 +15,6 @@ from tvm import tirx
 from ....ir import packings
 from ..params import CpuParams
 from .accumulators import Accumulators
-from .amx import DEPTH
-from .amx_block import SPAN
 
 BFLOAT16, FLOAT, PAIRS, QUADS = "bfloat16", "float32", packings.PAIRS.name, packings.QUADS.name
 
@@ -32,11 +30,6 @@ class MicroKernelEntry:
         Types of elements that it multiplies; empty for all types.
     runs_on : callable
         Properties of a processor -> whether it has the instructions.
-    depth_per_instruction : int
-        Steps along the depth whose products one instruction adds to a sum.
-    tile : tuple of two int, or None
-        Rows and columns of a tile (AMX: of four tile registers); None if `tile.best_tile` chooses them to fit the
-        vector registers.
     left, right : str
         The layout of the operand in memory.
     module : str
@@ -50,8 +43,6 @@ class MicroKernelEntry:
     name: str
     element_types: tuple[str, ...]
     runs_on: Callable[[CpuParams], bool]
-    depth_per_instruction: int
-    tile: tuple[int, int] | None
     left: str
     right: str
     module: str
@@ -61,22 +52,32 @@ class MicroKernelEntry:
 _ANYWHERE, _PANELS = "in place, or rows", "contiguous along the columns: in place, or panels of [depth, width]"
 
 AMX = MicroKernelEntry(
-    *("amx", (BFLOAT16,), lambda cpu: cpu.has_amx, DEPTH, (SPAN, SPAN)),
+    "amx",
+    (BFLOAT16,),
+    lambda cpu: cpu.has_amx,
     left="[row // 16, k // 32, row % 16, k % 32]",
     right="[column // 16, k // 32, k % 32 // 2, column % 16, k % 2]",
     module="amx_kernel",
 )
 DOT_OF_PAIRS = MicroKernelEntry(
-    *("dot of pairs", (PAIRS,), lambda cpu: cpu.has_pair_dot, 2, None, _ANYWHERE, _PANELS),
+    "dot of pairs",
+    (PAIRS,),
+    lambda cpu: cpu.has_pair_dot,
+    _ANYWHERE,
+    _PANELS,
     module="fma_kernel",
     dots=Accumulators.add_dots,
 )
 DOT_OF_QUADS = MicroKernelEntry(
-    *("dot of quads", (QUADS,), lambda cpu: cpu.has_quad_dot, 4, None, _ANYWHERE, _PANELS),
+    "dot of quads",
+    (QUADS,),
+    lambda cpu: cpu.has_quad_dot,
+    _ANYWHERE,
+    _PANELS,
     module="fma_kernel",
     dots=Accumulators.add_dots,
 )
-FMA = MicroKernelEntry("fma", (), lambda cpu: True, 1, None, _ANYWHERE, _PANELS, module="fma_kernel")
+FMA = MicroKernelEntry("fma", (), lambda cpu: True, _ANYWHERE, _PANELS, module="fma_kernel")
 
 MICRO_KERNELS = (AMX, DOT_OF_QUADS, DOT_OF_PAIRS, FMA)
 """In the order in which a product looks for one; the last row multiplies every type on every processor."""
