@@ -12,7 +12,7 @@ from tvm import ir
 from ..ir.chain import elements, places, points, reads, terms
 from ..ir.kernel import Stage, shape_of
 from ..ir.sizes import number_bytes
-from ..target import Limits
+from ..target import GRAPH_LAUNCH, Limits
 
 # Assumed for GPUs of the size of NVIDIA's A100 and H100, not measured: some 250 cycles for a load from the second-level
 # cache, 30 for a barrier of a thread block and for a load from shared memory. `benchmarks/chains.py` times the kernels
@@ -32,7 +32,7 @@ LANES = 32
 """Parts that a processor runs at once; with fewer parts, splitting a chain does not pay."""
 
 
-LARGE = Limits(work_group=1024, launch_cycles=5000.0)
+LARGE = Limits(work_group=1024, launch_cycles=GRAPH_LAUNCH)
 """A large GPU whose launches come from a CUDA graph."""
 
 

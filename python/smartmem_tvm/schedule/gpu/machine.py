@@ -80,8 +80,6 @@ ROUND_LATENCY_CHAIN = 120.0
 """The same, in cycles, in the model of chains of rows: assumed on 2026-11-21."""
 WINDOW_WAIT = 600
 """Cycles that a step of a sum over a window waits for memory and barriers: assumed on 2026-11-21."""
-GRAPH_LAUNCH = 5000.0
-"""Cycles of a second kernel in a CUDA graph: 3 us, measured on an H100 (`target.Limits`, 2026-11-22)."""
 
 
 @dataclass(frozen=True)

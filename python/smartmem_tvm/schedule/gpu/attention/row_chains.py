@@ -20,12 +20,12 @@ from tvm.target import Target
 
 from ....analysis.row_chain import RowChain, row_chain_of
 from ....ir.kernel import Kernel, Opaque
-from ....target import Limits
+from ....target import GRAPH_LAUNCH, Limits
 from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope, allocate, block, index
 from .. import cost
 from ..launch import GpuRule, launch
-from ..machine import FLOAT_BYTES, GRAPH_LAUNCH
+from ..machine import FLOAT_BYTES
 from ..matmul.matmul_tile import GpuMatmulParams, best_gpu_tile, described
 from .chain_plan import ChainPlan
 from .chain_tile import ChainTile, GpuChainParams, best_chain_tile, price, shared_bytes, work_size

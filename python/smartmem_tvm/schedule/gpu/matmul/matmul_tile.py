@@ -9,12 +9,12 @@ from functools import cache
 from itertools import product
 
 from ....tables.targets import Row
-from ....target import Limits
+from ....target import GRAPH_LAUNCH, Limits
 from ...core.plans import Price
 from .. import cost, machine
 from ..cost import Kernel, Rates, TileParams, Wait, Work
 from ..gemm.block_order import bands, traffic
-from ..machine import FLOAT_BYTES, GRAPH_LAUNCH, VECTOR, WARP
+from ..machine import FLOAT_BYTES, VECTOR, WARP
 from ..occupancy import BlockTile, fits
 
 # Unrolled multiplications, at most. Chosen: more of them hide more latency, and take longer to compile.
