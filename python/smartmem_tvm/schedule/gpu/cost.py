@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...target import Limits
 from ..core.plans import Price
@@ -141,14 +141,6 @@ class Rates:
 _LIMITS, _PROCESSOR, _RATES = Limits(), Processor(), Rates()
 
 
-class Device(Protocol):
-    """What times depend on beside a kernel; `TileParams` is one."""
-
-    limits: Limits
-    processor: Processor
-    rates: Rates
-
-
 @dataclass(frozen=True)
 class TileParams:
     """The base of the parameters of rules that choose tiles by their time; the defaults are those of a large GPU.
@@ -205,12 +197,12 @@ class _Times(NamedTuple):
         return self.begin + self.waves + longest + self.results + self.second
 
 
-def cycles(kernel: Kernel, device: Device) -> float:
+def cycles(kernel: Kernel, device: TileParams) -> float:
     """Return the cycles that a kernel takes."""
     return _times(kernel, device, _load(kernel, device)).total(device.rates.overlap)
 
 
-def price(kernel: Kernel, device: Device) -> Price:
+def price(kernel: Kernel, device: TileParams) -> Price:
     """Return the same, broken down into terms; those that are zero are left out."""
     load, overlap = _load(kernel, device), device.rates.overlap
     times, units = _times(kernel, device, load), dict.fromkeys(_UNITS, 0.0)
@@ -234,12 +226,12 @@ def price(kernel: Kernel, device: Device) -> Price:
     return Price(times.total(overlap), {name: value for name, value in terms.items() if value}, how)
 
 
-def turn_alone(work: Work, device: Device) -> float:
+def turn_alone(work: Work, device: TileParams) -> float:
     """Return the cycles of one turn of some work by one thread block that has a processor to itself."""
     return _turn(work, _Load(1, 1, 1, device.processor.lanes / WARP, 1), device.rates)
 
 
-def _load(kernel: Kernel, device: Device) -> _Load:
+def _load(kernel: Kernel, device: TileParams) -> _Load:
     mine = -(-kernel.blocks // device.limits.processors)
     at_once = device.processor.resident(kernel.threads, kernel.shared_bytes, kernel.registers)
     at_once = max(1, min(mine, at_once))
@@ -249,7 +241,7 @@ def _load(kernel: Kernel, device: Device) -> _Load:
     return _Load(mine, at_once, waves, issued, math.ceil(mine * warps / schedulers) / mine)
 
 
-def _times(kernel: Kernel, device: Device, load: _Load) -> _Times:
+def _times(kernel: Kernel, device: TileParams, load: _Load) -> _Times:
     rates, processors = device.rates, device.limits.processors
     busy = waits = second = 0.0
     for work in kernel.work:

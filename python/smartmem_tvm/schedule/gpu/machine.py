@@ -3,7 +3,7 @@
 
 Cycles are those of one processor: a streaming multiprocessor, or a compute unit of OpenCL. The figures of a device that
 a target names are in `tables.targets`, and take the place of those of a large GPU. docs/gpu.md (Figures that a card
-would measure) lists what is assumed here, and where models disagree.
+would measure) lists what is assumed here, and where the fits of several families disagree.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ LEAST_COPY_BYTES = 4
 LAST_LEVEL_BYTES = 50 * 1024 * 1024
 """Bytes of the last-level cache, where the target names no device: an H100's, by its data sheet."""
 LAST_LEVEL_RATE = 40.0
-"""Bytes per cycle from the last-level cache for one processor, while all processors read: in the model of GEMM in
-float32, set on 2026-11-21 and fitted to 478 tiles on an H200 since (2026-11-27, `python benchmarks/matrix_tiles.py
+"""Bytes per cycle from the last-level cache for one processor, while all processors read: for GEMM in float32,
+set on 2026-11-21 and fitted to 478 tiles on an H200 since (2026-11-27, `python benchmarks/matrix_tiles.py
 --type float32 -o benchmarks/float_tiles.json`)."""
 LAST_LEVEL_RATE_MATRIX = 34.0
-"""The same, in bytes per cycle, fitted with the model of GEMM on tensor cores, on an H200 (2026-11-24);
+"""The same, in bytes per cycle, fitted to GEMM on tensor cores, on an H200 (2026-11-24);
 benchmarks/matrix_tiles.json holds the model to its tiles."""
 LAST_LEVEL_RATE_ATTENTION = 36.5
-"""The same, in bytes per cycle, fitted with the model of attention on tensor cores to 118 kernels of 24 shapes on an
+"""The same, in bytes per cycle, fitted to attention on tensor cores, 118 kernels of 24 shapes on an
 H100 (2026-11-25)."""
 SHARED_VECTOR = 3.77
 """Cycles that a processor takes for one vector load from shared memory by a warp: fitted as `LAST_LEVEL_RATE`."""
 SHARED_VECTOR_CHAIN = 2.7
-"""The same, in cycles, in the model of chains of rows: assumed on 2026-11-21."""
+"""The same, in cycles, for chains of rows: assumed on 2026-11-21."""
 
 # -- latencies -------------------------------------------------------------------------------------------------------
 
 ROUND_LATENCY = 232.0
 """Cycles of latency per tile of terms that only other threads can hide: fitted as `LAST_LEVEL_RATE`."""
 ROUND_LATENCY_CHAIN = 120.0
-"""The same, in cycles, in the model of chains of rows: assumed on 2026-11-21."""
+"""The same, in cycles, for chains of rows: assumed on 2026-11-21."""
 WINDOW_WAIT = 600
 """Cycles that a step of a sum over a window waits for memory and barriers: assumed on 2026-11-21."""
 

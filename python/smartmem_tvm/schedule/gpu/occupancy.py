@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resources of a tile and occupancy of a GPU: one model for all rules and for the tuner's search space.
 
-Each rule has its own candidates, thresholds and cost model. All of them share the limits of a thread block
-(`target.Limits`), the resources that a tile takes, and the number of thread blocks resident on a processor (a streaming
-multiprocessor, or a compute unit of OpenCL).
+Each rule has its own candidates and thresholds. All of them share the limits of a thread block (`target.Limits`), the
+resources that a tile takes, the number of thread blocks resident on a processor (a streaming multiprocessor, or a
+compute unit of OpenCL), and the model of time (`cost`).
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matmul on a GPU: the rule, its tiles with their cost model, the path of an operand into registers."""
+"""Matmul on a GPU: the rule, its tiles, the path of an operand into registers."""

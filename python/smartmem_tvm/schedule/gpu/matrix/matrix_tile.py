@@ -236,7 +236,7 @@ class MatrixParams(TileParams):
 
 @dataclass(frozen=True)
 class Shape:
-    """The properties of a product that the cost model uses.
+    """The properties of a product that its time depends on.
 
     Attributes
     ----------
