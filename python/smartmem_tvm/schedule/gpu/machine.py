@@ -62,11 +62,9 @@ LAST_LEVEL_RATE = 40.0
 set on 2026-11-21 and fitted to 478 tiles on an H200 since (2026-11-27, `python benchmarks/matrix_tiles.py
 --type float32 -o benchmarks/float_tiles.json`)."""
 LAST_LEVEL_RATE_MATRIX = 34.0
-"""The same, in bytes per cycle, fitted to GEMM on tensor cores, on an H200 (2026-11-24);
-benchmarks/matrix_tiles.json holds the model to its tiles."""
-LAST_LEVEL_RATE_ATTENTION = 36.5
-"""The same, in bytes per cycle, fitted to attention on tensor cores, 118 kernels of 24 shapes on an
-H100 (2026-11-25)."""
+"""The same, in bytes per cycle, on tensor cores: fitted to GEMM on an H200 (2026-11-24); benchmarks/matrix_tiles.json
+holds the model to its tiles. Attention's own fit was 36.5, to 118 kernels of 24 shapes on an H100 (2026-11-25); with
+34 the attentions of the networks keep their tiles (2026-11-28)."""
 SHARED_VECTOR = 3.77
 """Cycles that a processor takes for one vector load from shared memory by a warp: fitted as `LAST_LEVEL_RATE`."""
 SHARED_VECTOR_CHAIN = 2.7

@@ -13,7 +13,7 @@ from ...core.plans import Price
 from .. import cost
 from ..cost import Kernel, Rates, TileParams, Wait, Work
 from ..gemm import ptx
-from ..machine import ADDRESSES, HALF_BYTES, HELD_REGISTERS, LAST_LEVEL_RATE_ATTENTION, WARP, Processor
+from ..machine import ADDRESSES, HALF_BYTES, HELD_REGISTERS, LAST_LEVEL_RATE_MATRIX, WARP, Processor
 from ..matrix.matrix_tile import MatrixParams
 
 TERMS = ptx.HALF.terms  # terms of one instruction
@@ -174,9 +174,8 @@ class Figures:
     processor: Processor = _PROCESSOR
 
 
-# Fitted to 118 kernels of 24 shapes on an H100 (2026-11-25). Of rates, the cycles until the first block of keys begins,
-# and of a thread block that starts after others.
-_RATES = Rates(last_level=LAST_LEVEL_RATE_ATTENTION, begin=4490.0, wave=0.1)
+# Fitted to 118 kernels of 24 shapes on an H100 (2026-11-25); `begin` is until the first block of keys.
+_RATES = Rates(last_level=LAST_LEVEL_RATE_MATRIX, begin=4490.0)
 _BY_WARPS = Figures(0.26, 4.9, 17.6, 0.8, 323.0, _RATES, fragment=7.0, renewed=348.0)
 _BY_GROUPS = Figures(
     *(4.3, 2.7, 10.4, 16.5, 567.0, replace(_RATES, begin=7000.0)),
