@@ -7,7 +7,8 @@ import pytest
 
 from smartmem_tvm.tables.targets import BY_KIND, TARGETS, Row, row_of
 
-PHONES = ["adreno-740", "adreno-650", "adreno-540", "mali-g57", "mali-g76"]
+ADRENOS = ["adreno-610", "adreno-618", "adreno-660", "adreno-730", "adreno-740", "adreno-750", "adreno-830"]
+PHONES = [*ADRENOS, "adreno-650", "adreno-540", "mali-g57", "mali-g76"]
 ROWS = pytest.mark.parametrize("row", TARGETS.values(), ids=lambda row: row.name)
 
 

@@ -7,6 +7,43 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Core:
+    """The threads that a core of a phone's GPU holds at once, and what they share.
+
+    Attributes
+    ----------
+    registers : int
+        Registers of `unit` numbers of four bytes that one thread of each of `together` waves have between them.
+    unit : int
+        Numbers of four bytes of a register: registers are handed out whole.
+    most : int
+        Most registers of one thread; the compiler spills what is above.
+    wave : int
+        Threads that issue one instruction together.
+    waves : int
+        Most waves at once.
+    together : int
+        Waves that come and go together.
+    doubles : bool
+        Whether waves have twice as many threads where registers allow it.
+    local_bytes : int
+        On-chip memory of all thread blocks of the core, in bytes.
+    local_unit : int
+        Bytes in which it is handed out.
+    """
+
+    registers: int
+    unit: int = 4
+    most: int = 48
+    wave: int = 64
+    waves: int = 16
+    together: int = 2
+    doubles: bool = True
+    local_bytes: int = 32 * 1024
+    local_unit: int = 1024
+
+
+@dataclass(frozen=True)
 class Row:
     """The figures of a device.
 
@@ -58,6 +95,8 @@ class Row:
         Part of `bandwidth` that loads of buffers reach.
     peak : float
         Multiply-adds per second in float32.
+    core : Core or None
+        What a core holds at once; None where `Processor`'s figures of a large GPU stand for it.
     estimates : frozenset of str
         Unpublished fields: their values are typical of the family, and not to be quoted.
     """
@@ -91,6 +130,7 @@ class Row:
     texture_bandwidth: float = 0.0
     buffer_share: float = 1.0
     peak: float = 100e9
+    core: Core | None = None
     estimates: frozenset[str] = frozenset()
 
     @property
@@ -111,6 +151,22 @@ _INSIDE = frozenset({"l2_bandwidth", "buffer_bandwidth"})
 _SPEEDS = _INSIDE | {"bandwidth", "texture_bandwidth", "peak"}
 _ADRENO_ESTIMATES = frozenset({"sub_group", "cores", "registers", "texture_l1_bytes", "l2_bytes", "buffer_share"})
 _MALI_ESTIMATES = frozenset({"sub_group", "cores", "buffer_l1_bytes", "texture_l1_bytes", "l2_bytes"})
+# Registers, waves and local memory of a core by Mesa's tables of Adreno (freedreno/common/freedreno_devices.py:
+# reg_size_vec4, wave_granularity, cs_shared_mem_size, supports_double_threadsize, num_ccu for cores; ir3_compiler.c:
+# 16 waves of 64 threads, and 48 registers of four numbers to a thread). benchmarks/adreno_registers.json holds waves
+# to what Mesa's compiler says; it gives kernels for the 830 no double waves, and 96 registers to a pair of them.
+_A6XX_GEN1_LOW = Core(48, together=1, doubles=False, local_bytes=16 * _KIB)
+_A6XX_GEN1 = Core(96)
+_A6XX_GEN4 = Core(64)  # gen3 alike
+_A7XX = Core(96)
+_A8XX = Core(96, doubles=False)
+_A5XX = Core(48, wave=32, doubles=False)
+# Mesa, panfrost/lib/pan_props.c: 768 threads of Bifrost's second generation and 1024 of Valhall, half as many of
+# kernels with more than 32 of the 64 registers. Local memory is ordinary memory, which bounds no threads.
+_BIFROST = Core(96, unit=32, most=2, wave=8, waves=96, together=1, doubles=False, local_bytes=1 << 30)
+_VALHALL = Core(64, unit=32, most=2, wave=16, waves=64, together=1, doubles=False, local_bytes=1 << 30)
+# Peaks are of public tables (Wikipedia, Adreno; NanoReview), which count a multiply-add as two. Mesa has a 702, too;
+# no table has its speed.
 _ADRENO = {
     "kind": "opencl",
     "family": "adreno",
@@ -156,9 +212,36 @@ _MALI = {
 
 _ROWS = (
     Row(
+        "adreno-830",
+        **_ADRENO,
+        core=_A8XX,
+        cores=6,  # Mesa: num_ccu
+        texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
+        l2_bytes=256 * _KIB,  # estimate: as adreno-740
+        bandwidth=76.8e9,  # estimate: LPDDR5X at 4800 MHz, 64 bits
+        l2_bandwidth=422e9,  # estimate: a line a cycle and core at 1100 MHz
+        texture_bandwidth=845e9,  # estimate: 48 texels of 16 bytes a cycle at 1100 MHz
+        peak=1.69e12,  # estimate: 1536 multiply-adds a cycle at 1100 MHz, as in adreno-740 by public tables
+        estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
+    ),
+    Row(
+        "adreno-750",
+        **_ADRENO,
+        core=_A7XX,
+        cores=6,  # Mesa: num_ccu
+        texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
+        l2_bytes=256 * _KIB,  # estimate: as adreno-740
+        bandwidth=76.8e9,  # estimate: LPDDR5X at 4800 MHz, 64 bits
+        l2_bandwidth=347e9,  # estimate: a line a cycle and core at 903 MHz
+        texture_bandwidth=693e9,  # estimate: 48 texels of 16 bytes a cycle at 903 MHz
+        peak=1.39e12,  # estimate: 2.77 TFLOP/s at 903 MHz in public tables
+        estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
+    ),
+    Row(
         "adreno-740",
         **_ADRENO,
-        cores=6,  # estimate
+        core=_A7XX,
+        cores=6,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: 1 KiB in Adreno 640 (Chips and Cheese, 2024)
         l2_bytes=256 * _KIB,  # estimate: drivers report this for related devices
         bandwidth=55e9,  # SmartMem 4.6
@@ -168,8 +251,35 @@ _ROWS = (
         estimates=_HIDDEN | _ADRENO_ESTIMATES | {"l2_bandwidth"},
     ),
     Row(
+        "adreno-730",
+        **_ADRENO,
+        core=_A7XX,
+        cores=4,  # Mesa: num_ccu
+        texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
+        l2_bytes=256 * _KIB,  # estimate: as adreno-740
+        bandwidth=51.2e9,  # estimate: LPDDR5 at 3200 MHz, 64 bits
+        l2_bandwidth=209e9,  # estimate: a line a cycle and core at 818 MHz
+        texture_bandwidth=419e9,  # estimate: 32 texels of 16 bytes a cycle at 818 MHz
+        peak=0.84e12,  # estimate: 1024 multiply-adds a cycle at 818 MHz, two thirds of adreno-740's as Mesa's cores are
+        estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
+    ),
+    Row(
+        "adreno-660",
+        **_ADRENO,
+        core=_A6XX_GEN4,
+        cores=3,  # Mesa: num_ccu
+        texture_l1_bytes=1 * _KIB,  # estimate: as Adreno 640
+        l2_bytes=128 * _KIB,  # estimate: as Adreno 640
+        bandwidth=51.2e9,  # estimate: LPDDR5 at 3200 MHz, 64 bits
+        l2_bandwidth=161e9,  # estimate: a line a cycle and core at 840 MHz
+        texture_bandwidth=322e9,  # estimate: 24 texels of 16 bytes a cycle at 840 MHz
+        peak=0.86e12,  # estimate: 1.72 TFLOP/s at 840 MHz in public tables
+        estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
+    ),
+    Row(
         "adreno-650",
         **_ADRENO,
+        core=_A6XX_GEN4,
         cores=6,  # estimate: uSPTPs of Adreno 640 (Chips and Cheese, 2024)
         texture_l1_bytes=1 * _KIB,  # estimate: Adreno 640 (Chips and Cheese, 2024)
         l2_bytes=128 * _KIB,  # estimate: Adreno 640 (Chips and Cheese, 2024)
@@ -180,8 +290,35 @@ _ROWS = (
         estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
     ),
     Row(
+        "adreno-618",
+        **_ADRENO,
+        core=_A6XX_GEN1,
+        cores=1,  # Mesa: num_ccu
+        texture_l1_bytes=1 * _KIB,  # estimate: as Adreno 640
+        l2_bytes=128 * _KIB,  # estimate: as Adreno 640
+        bandwidth=14.9e9,  # estimate: LPDDR4X at 1866 MHz, 32 bits
+        l2_bandwidth=53e9,  # estimate: a line a cycle and core at 825 MHz
+        texture_bandwidth=106e9,  # estimate: 8 texels of 16 bytes a cycle at 825 MHz
+        peak=0.21e12,  # estimate: 435 GFLOP/s at 825 MHz in public tables
+        estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
+    ),
+    Row(
+        "adreno-610",
+        **{**_ADRENO, "local_bytes": 16 * _KIB},  # Mesa: cs_shared_mem_size
+        core=_A6XX_GEN1_LOW,
+        cores=1,  # Mesa: num_ccu
+        texture_l1_bytes=1 * _KIB,  # estimate: as Adreno 640
+        l2_bytes=128 * _KIB,  # estimate: as Adreno 640
+        bandwidth=13.9e9,  # estimate: public tables of Snapdragon 662
+        l2_bandwidth=61e9,  # estimate: a line a cycle and core at 950 MHz
+        texture_bandwidth=61e9,  # estimate: 4 texels of 16 bytes a cycle at 950 MHz
+        peak=0.137e12,  # estimate: 273 GFLOP/s at 950 MHz in public tables
+        estimates=_HIDDEN | _SPEEDS | _ADRENO_ESTIMATES,
+    ),
+    Row(
         "adreno-540",
         **_ADRENO,
+        core=_A5XX,
         cores=4,  # estimate
         texture_l1_bytes=1 * _KIB,  # estimate: as Adreno 640
         l2_bytes=128 * _KIB,  # estimate: as Adreno 640
@@ -194,6 +331,7 @@ _ROWS = (
     Row(
         "mali-g57",  # two cores in Dimensity 700, which SmartMem 4.5 measures
         **_MALI,
+        core=_VALHALL,
         work_group=512,  # estimate: drivers of its relatives report 512
         sub_group=16,  # estimate: warps of Valhall
         cores=2,  # estimate: MC2
@@ -210,6 +348,7 @@ _ROWS = (
     Row(
         "mali-g76",  # ten cores in Kirin 980
         **_MALI,
+        core=_BIFROST,
         work_group=384,  # clinfo of Bifrost drivers (Mali-G71, Mali-G52)
         sub_group=8,  # estimate: warps of the late Bifrost
         cores=10,  # estimate: MP10

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...tables.targets import Core, Row
+from . import waves
+
 FLOAT_BYTES = 4
 """Bytes of a float32, by definition."""
 HALF_BYTES = 2
@@ -90,6 +93,8 @@ class Processor:
         Fused multiply-adds that it issues per cycle: a warp's for each of its four schedulers.
     threads, blocks, shared_bytes, registers : int
         Its limits on resident threads, thread blocks, bytes of shared memory and registers.
+    core : Core or None
+        What a phone's core holds, which takes the place of these limits.
     """
 
     lanes: int = 128
@@ -97,6 +102,14 @@ class Processor:
     blocks: int = 32
     shared_bytes: int = 220 * 1024
     registers: int = 65536
+    core: Core | None = None
+
+    @classmethod
+    def of(cls, device: Row) -> Processor:
+        """Return a core of a device: its local memory, and its waves and registers where the row has them."""
+        if device.core is None:
+            return cls(shared_bytes=device.local_bytes)
+        return cls(shared_bytes=device.core.local_bytes, core=device.core)
 
     def resident(self, threads: int, shared_bytes: int = 0, registers: int = 0) -> int:
         """Return the number of resident thread blocks (occupancy).
@@ -106,7 +119,12 @@ class Processor:
         threads, shared_bytes : int
             Threads and bytes of shared memory of a thread block.
         registers : int
-            Registers of a thread.
+            Registers of a thread, of four bytes.
         """
+        if self.core is not None:
+            given = waves.allotted(self.core, registers, threads, shared_bytes)
+            held = waves.waves(self.core, given, threads, shared_bytes)
+            most = self.shared_bytes // shared_bytes if shared_bytes else held  # Mesa counts a wave for two here
+            return min(most, held // -(-threads // self.core.wave))
         taken = ((threads, self.threads), (shared_bytes, self.shared_bytes), (registers * threads, self.registers))
         return min([self.blocks, *(held // each for each, held in taken if each)])

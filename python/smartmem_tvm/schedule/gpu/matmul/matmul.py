@@ -59,7 +59,7 @@ class GpuMatmul(GpuRule):
         if product is None:
             return declined("no sum of products that has rows and columns")
         texels = any(map(is_texture, (*kernel.inputs, *kernel.outputs)))
-        params = params.in_texels() if texels else params
+        params = (params.in_texels() if texels else params).of_type(product_type(product.contraction))
         extents = (product.batch, product.rows, product.columns, product.depth)
         tile = self.tile or best_gpu_tile(*extents, params)
         if tile is None:

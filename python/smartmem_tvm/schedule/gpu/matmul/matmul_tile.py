@@ -14,12 +14,16 @@ from ...core.plans import Price
 from .. import cost, machine
 from ..cost import Kernel, Rates, TileParams, Wait, Work
 from ..gemm.block_order import bands, traffic
-from ..machine import FLOAT_BYTES, VECTOR, WARP
+from ..machine import FLOAT_BYTES, HALF_BYTES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
+from ..thread_numbers import Held, gemm_ends, gemm_trip
+from ..waves import spills
 
 # Unrolled multiplications, at most. Chosen: more of them hide more latency, and take longer to compile.
 _WRITTEN_OUT = 1024
 _TERMS = 16  # terms that are unrolled in any case. Chosen: the smallest step of the candidates
+# Terms that are unrolled on Adreno, at most. Chosen: with 32 of them tiles of 8 x 4 in float32 spilled on a 660.
+_TERMS_ADRENO = 16
 # Times the cycles of a split product. Chosen: it also needs memory for its partial sums.
 _SPLIT_MARGIN = 1.02
 # Results of a thread on targets whose compiler may split vector loads from shared memory. Chosen: larger tiles were
@@ -68,6 +72,22 @@ class GpuTile(BlockTile):
         """Registers of a thread, with the 40 that nvcc takes for addresses if there are enough."""
         return self.values + 40
 
+    @property
+    def staged(self) -> int:
+        """Elements that a thread has on their way to shared memory."""
+        return -(-self.depth * (self.rows + self.columns) // self.threads)
+
+    def numbers(self, halves: bool) -> int:
+        """Return the numbers of four bytes that a thread holds at once on Adreno."""
+        return Held(self.thread_rows, self.thread_columns, self.staged, halves, self.unroll).gemm
+
+    def slots(self, rounds: int, halves: bool) -> float:
+        """Return the slots of the arithmetic unit that a thread takes on Adreno, whose loop has `rounds` trips."""
+        copied, terms, sides = -(-self.staged // VECTOR), self.slice_depth, (self.thread_rows, self.thread_columns)
+        trip = gemm_trip(*sides, terms, copied, halves)
+        twice = sides[0] * sides[1] * terms / 2 if halves else 0  # half of the slots, as halves go at twice the rate
+        return rounds * (trip - twice) + gemm_ends(*sides)
+
 
 @dataclass(frozen=True)
 class GpuMatmulParams(TileParams):
@@ -79,6 +99,8 @@ class GpuMatmulParams(TileParams):
         Bytes of the last-level cache.
     round_latency : float
         Latency in cycles per tile of terms that only other threads can hide.
+    halves : bool
+        Whether operands are float16; only models of phones ask.
     tiles : tuple of (rows, columns, thread rows, thread columns)
         Candidates.
     depths, splits, slices : tuple of int
@@ -89,6 +111,7 @@ class GpuMatmulParams(TileParams):
     rates: Rates = _RATES
     cached_bytes: int = machine.LAST_LEVEL_BYTES
     round_latency: float = machine.ROUND_LATENCY
+    halves: bool = False
     tiles: tuple[tuple[int, int, int, int], ...] = (
         (128, 128, 8, 16),
         (64, 128, 8, 16),
@@ -123,10 +146,24 @@ class GpuMatmulParams(TileParams):
         per_second = device.peak / (device.cores * self.processor.lanes)  # Hz: one multiplication per lane and cycle
         return replace(
             self,
-            processor=replace(self.processor, shared_bytes=device.local_bytes),
+            processor=Processor.of(device),
             cached_bytes=device.l2_bytes,
             rates=replace(self.rates, memory=device.bandwidth / per_second),
         )
+
+    @property
+    def looked_at(self) -> bool:
+        """Whether registers and instructions of the target's kernels are known from its compiler: those of Adreno."""
+        return self.limits.device is not None and self.limits.device.family == "adreno"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of an operand."""
+        return HALF_BYTES if self.halves else FLOAT_BYTES
+
+    def of_type(self, factor: str) -> GpuMatmulParams:
+        """Return the same for operands of a type."""
+        return replace(self, halves=factor == "float16") if self.looked_at else self
 
     def in_texels(self) -> GpuMatmulParams:
         """Return the same with only those tiles whose threads have whole vectors of columns."""
@@ -142,9 +179,16 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
         tile = GpuTile(rows, columns, step, down, across, splits, slices, unroll)
         deep = splits == 1 or depth >= 128 * splits
         able = params.limits.shared_vector > 1 or down * across <= _MOST_RESULTS
-        if deep and able and tile.threads % WARP == 0 and fits(tile, params.limits):
+        if deep and able and tile.threads % WARP == 0 and fits(tile, params.limits) and not _spills(tile, params):
             found.append(tile)
     return found
+
+
+def _spills(tile: GpuTile, params: GpuMatmulParams) -> bool:
+    core = params.processor.core
+    if not params.looked_at or core is None:
+        return False
+    return tile.unroll > _TERMS_ADRENO or spills(core, tile.numbers(params.halves), tile.threads)
 
 
 def price(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> Price:
@@ -172,15 +216,19 @@ def described(
     warps = tile.slice_threads / WARP  # of one slice; every slice has as many, with a part of the terms
     vectors = -(-tile.thread_rows // VECTOR) + -(-tile.thread_columns // VECTOR)
     results = tile.thread_rows * tile.thread_columns
+    instructions, registers = warps * (results + vectors + 2), tile.registers
+    if params.looked_at:
+        instructions = tile.threads * tile.slots(terms // tile.depth, params.halves) / terms / WARP
+        registers = tile.numbers(params.halves)
     return Kernel(
         batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits,
-        *(tile.threads, tile.shared_bytes, tile.registers),
+        *(tile.threads, tile.shared_bytes * params.element_bytes // FLOAT_BYTES, registers),
         (
             Work(
                 terms,
-                instructions=warps * (results + vectors + 2),
+                instructions=instructions,
                 vectors=warps * vectors,
-                loaded=FLOAT_BYTES * (tile.rows + tile.columns),
+                loaded=params.element_bytes * (tile.rows + tile.columns),
                 overlap=_OVERLAP,
             ),
         ),
@@ -202,7 +250,7 @@ def memory_bytes(tile: GpuTile, batch: int, rows: int, columns: int, depth: int,
     down, across = -(-rows // tile.rows), -(-columns // tile.columns)
     height, width, terms = rows / down, columns / across, depth / tile.splits
     # Whole bytes: sums of integers do not depend on their order.
-    sizes = tuple(round(FLOAT_BYTES * each) for each in (height * terms, width * terms, height * width))
+    sizes = tuple(round(params.element_bytes * each) for each in (height * terms, width * terms, height * width))
     band = min(tile.band or across, across)
     moved = tile.splits * traffic(down, across, band, sizes, params.limits.processors, params.cached_bytes)
     if tile.splits > 1:

@@ -17,6 +17,8 @@ from .. import cost, machine
 from ..cost import Kernel, Rates, TileParams, Wait, Work
 from ..machine import ADDRESSES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
+from ..thread_numbers import Held
+from ..waves import spills
 from .lines import Lines
 
 
@@ -179,6 +181,7 @@ def product_tile(
         for tile in tiles
         if tile.threads >= 2 * WARP
         and fits(tile, limits)
+        and not _spills(tile, limits)
         and (tile.slices == 1 or tile.slices * step <= depth)
         and tile.thread_columns % params.run == 0
         and tile.thread_rows * tile.thread_columns % (tile.slices * params.run) == 0
@@ -189,6 +192,14 @@ def product_tile(
     smallest = [ProductTile(16, 32, min(step, 16), down, max(down, params.run), 1, vector) for down in (2, 4)]
     within = replace(limits, registers=max(t.values for t in smallest) + ADDRESSES)
     return next((tile for tile in smallest if fits(tile, within)), None)
+
+
+def _spills(tile: ProductTile, limits: Limits) -> bool:
+    """Whether the sums of a thread in float32 spill on an Adreno: a 610 has 24 registers for each of 128 threads."""
+    device = limits.device
+    if device is None or device.core is None or device.family != "adreno":
+        return False
+    return spills(device.core, Held(tile.thread_rows, tile.thread_columns, 1).window, tile.threads)
 
 
 def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Price:
