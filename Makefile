@@ -17,7 +17,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit wild same-kernels
+.PHONY: demo test test-device test-all test-aarch64 test-adreno fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit wild same-kernels
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -210,6 +210,13 @@ test-aarch64: $(VENV)/installed-dev .aarch64/installed
 	rm -rf .aarch64
 	scripts/aarch64_root.sh .aarch64 $(BIN)/python
 	touch $@
+
+# Kernels as Mesa's compiler for Adreno makes them, in a minute: nothing in scratch memory, ceilings on registers and
+# instructions. Gets Mesa into the user's cache folder where it is not there (Debian's packages, 78 MB); without them, as
+# on Ubuntu or without a network, it says so, and tests nothing.
+test-adreno: $(VENV)/installed-dev
+	$(BIN)/python -c "import sys, smartmem_tvm.mesa_folder as m; sys.exit(m.mesa_version() is None)" || $(BIN)/python -m smartmem_tvm isa --setup || echo "Mesa's compiler cannot be had here: kernels for Adreno were not compiled."
+	$(TEST_ENV) $(BIN)/python -m pytest tests/adreno -m device -p no:xdist --durations=3
 
 # torch.compile(backend="smartmem") beside torch itself, in an environment of its own: a few minutes once it is there.
 # PIP_EXTRA_INDEX_URL may name torch's index of builds for CPUs, and TORCH_PACKAGE one of these: the default brings CUDA along.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from ..tune.host import set_threads
 from .console import Result, decisions_text, step, table, tuning_text
+from .machine_code import COLUMNS, add_machine_code, cells, sentence
 from .model import import_model, options, read_model
 from .slow_kernels import print_slow
 
@@ -58,17 +59,23 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         data["kernels"] = [each for each in data["kernels"] if args.op.lower() in each["kernel"].lower()]
         if not data["kernels"]:
             raise UserError(f"No kernel has '{args.op}' in its name; leave out --op to see all names.")
+    if made.lowered is not None:
+        add_machine_code(data, made.lowered, target)
     return Result(data, lambda console: _render(console, data, one_by_one=args.op is not None or args.all))
 
 
 @dataclass(frozen=True)
 class _Made:
-    """Kernels of a model: unscheduled, with the rules that scheduled them, their tuning, and any measured times."""
+    """Kernels of a model: unscheduled, with the rules that scheduled them, their tuning, and any measured times.
+
+    Where no times are measured, `lowered` holds the kernels with their schedules.
+    """
 
     graph: tvm.IRModule
     rules: dict[str, dict]
     tuning: dict[str, dict]
     times: dict[str, KernelTime] | None = None
+    lowered: tvm.IRModule | None = None
 
 
 def _measure(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model) -> _Made:
@@ -95,15 +102,19 @@ def _schedule(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Ta
     with step("Running the passes"), target:
         graph = optimize(mod, options=chosen)
         lowered = lower(graph, target, replace(chosen, dump_dir=None)).module
-        return _Made(graph, kernel_rules(lowered), tuning_of(lowered))
+        return _Made(graph, kernel_rules(lowered), tuning_of(lowered), lowered=lowered)
 
 
 def _render(console: Console, data: dict, one_by_one: bool) -> None:
     kernels = data["kernels"]
     tuned = [(each["kernel"], each["tuned"]) for each in kernels if each["tuned"] is not None]
     gains = {name: f"{facts['gain']:.2f}x" for name, facts in tuned}
-    rows = [(each["kernel"], each["rule"], *_numbers(each), gains.get(each["kernel"], "-")) for each in kernels]
-    console.print(table(data["model"], _KERNELS, rows, numbers=range(2, len(_KERNELS))))
+    more = cells if data.get("mesa") else lambda _: ()
+    titles = (*_KERNELS, *(COLUMNS if data.get("mesa") else ()))
+    rows = [
+        (each["kernel"], each["rule"], *_numbers(each), gains.get(each["kernel"], "-"), *more(each)) for each in kernels
+    ]
+    console.print(table(data["model"], titles, rows, numbers=range(2, len(titles))))
     if one_by_one and tuned:
         lines = [(name, t["strategy"], f"{t['gain']:.2f}x", decisions_text(t["decisions"])) for name, t in tuned]
         console.print(table("Tuned kernels", _DECISIONS, lines, numbers=(2,)))
@@ -119,6 +130,8 @@ def _render(console: Console, data: dict, one_by_one: bool) -> None:
             f"{data['target']}, which was idle before and after each kernel. Threads: {data['threads']}."
         )
     console.print(tuning_text(data["tuning"]))
+    if data.get("mesa"):
+        console.print(sentence(data))
     if tuned and not one_by_one:
         console.print("--op NAME shows what was decided for the kernels that have NAME in their name, --all for all.")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices side by side: what measurements and benchmarks say, whichever fields they have."""
 
-from smartmem_tvm.tools.page.devices import ablations, comparison, kernel_times, winner_names
+from smartmem_tvm.tools.page.devices import ablations, comparison, kernel_times, machine_codes, winner_names
 
 ROW = {
     "model": "net",
@@ -66,6 +66,24 @@ def test_kernels_bring_their_bounds():
     times = {"seconds": 1.0, "launches": None, "share": 0.25}
     assert found["kernels"]["a"] == {**times, "bound": 0.25, "bound_by": "memory", "of_roofline": 0.25}
     assert found["kernels"]["b"] == {"seconds": 3.0, "launches": None, "share": 0.75}
+
+
+def test_machine_code_is_that_of_this_model_and_target():
+    network = {"name": "net", "folder": "out", "kernels": [{"kernel": "a"}, {"kernel": "b"}]}
+    code = {
+        "registers": 48,
+        "waves": 4,
+        "limited_by": "registers",
+        "scratch": 0,
+        "instructions": 9,
+        "issue_seconds": 1.0,
+    }
+    kernels = [{"kernel": "a", "seconds": None, "machine_code": code}, {"kernel": "b", "seconds": None}]
+    mine = {"model": "net.onnx", "mesa": "26.2", "kernels": kernels}
+    other = {**mine, "kernels": [{**kernels[0], "kernel": "z"}]}
+    found = machine_codes([("x", mine), ("y", other), ("z", {**mine, "model": "else.onnx"})], network)
+    assert found == [{"file": "x", "mesa": "26.2", "kernels": {"a": code}}]
+    assert kernel_times([("x", mine)], network) == []
 
 
 def test_steps_of_an_ablation():

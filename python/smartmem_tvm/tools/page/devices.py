@@ -130,6 +130,24 @@ def kernel_times(measurements: Iterable[tuple[str, Mapping]], network: Mapping) 
     return found
 
 
+def machine_codes(measurements: Iterable[tuple[str, Mapping]], network: Mapping) -> list[dict]:
+    """Return what a compiler makes of a network's kernels, one entry for each file that says it.
+
+    Returns
+    -------
+    list of dict
+        ``file``, ``mesa`` (the version), and ``kernels``: name -> ``registers``, ``waves``, ``limited_by``,
+        ``scratch``, ``instructions`` and ``issue_seconds``.
+    """
+    known, found = {kernel["kernel"] for kernel in network["kernels"]}, []
+    for file, each in measurements:
+        listed = [k for k in each.get("kernels") or () if isinstance(k, dict) and k.get("machine_code")]
+        mine = {k["kernel"]: k["machine_code"] for k in listed if k["kernel"] in known}
+        if _model(file, each, [network]) == network["name"] and len(mine) > len(listed) / 2:
+            found.append({"file": file, "mesa": each.get("mesa") or "", "kernels": mine})
+    return found
+
+
 def _time(kernel: Mapping, total: float) -> dict:
     bounds = {name: kernel.get(name) for name in ("bound_by", "of_roofline", "off")}
     bounds["bound"] = kernel.get("bound_seconds")

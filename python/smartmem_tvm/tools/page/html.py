@@ -8,7 +8,7 @@ import json
 from importlib import resources
 
 from ...json_data import as_written
-from .devices import ablations, comparison, kernel_times, winner_names
+from .devices import ablations, comparison, kernel_times, machine_codes, winner_names
 from .network import network
 from .sources import Sources
 from .tuning import curves
@@ -22,13 +22,14 @@ def report_data(sources: Sources) -> dict:
     Returns
     -------
     dict
-        ``models``: see `page.network.network`, each with ``times`` of its kernels. ``curves``, ``ablations``,
-        ``devices``: see `page.tuning` and `page.devices`.
+        ``models``: see `page.network.network`, each with ``times`` and ``machine_codes`` of its kernels. ``curves``,
+        ``ablations``, ``devices``: see `page.tuning` and `page.devices`.
     """
     with as_written("One of the files of the report", "make it again"):
         models = [network(*each) for each in sources.models]
         for each in models:
             each["times"] = kernel_times(sources.measurements, each)
+            each["machine_codes"] = machine_codes(sources.measurements, each)
         return {
             "models": models,
             "curves": curves(sources.records, winner_names(sources.models)),

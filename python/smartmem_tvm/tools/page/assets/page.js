@@ -32,8 +32,8 @@ function show(number) {
   document.getElementById("top").replaceChildren(...header(number).filter(Boolean));
   const [graphPart, graph] = graphSection(model, number);
   const select = (kind, at) => { graph.select(kind, at); document.getElementById("graph").scrollIntoView(); };
-  const mine = model ? [kernelsSection(model, number, { select }), rooflineSection(model, { select }), decisionsSection(model), tensorsSection(model, number), memorySection(model, number)] : [];
-  const parts = [graphPart, ...mine, tuningSection(DATA), ablationSection(DATA), devicesSection(DATA)];
+  const mine = model ? [kernelsSection(model, number, { select }), rooflineSection(model, { select }), machineSection(model), decisionsSection(model), tensorsSection(model, number), memorySection(model, number)] : [];
+  const parts = [graphPart, ...mine, tuningSection(DATA), ablationSection(DATA), devicesSection(DATA)].filter(Boolean);
   document.getElementById("main").replaceChildren(...parts, h("footer", {}, "made by smartmem report; all figures are in this file, as JSON"));
   document.getElementById("nav").replaceChildren(h("div", {}, parts.map((each) => h("a", { href: `#${each.id}`, class: each.dataset.empty ? "empty" : null }, each.title_))));
 }

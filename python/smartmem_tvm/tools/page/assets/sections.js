@@ -72,6 +72,20 @@ function kernelsSection(model, number, graph) {
     table(columns, rows, { search: true, height: "60vh" }));
 }
 
+function machineSection(model) {
+  const found = model.machine_codes.flatMap((each) => Object.entries(each.kernels).map(([name, code]) => ({ name, code, mesa: each.mesa })));
+  if (!found.length) return null;
+  const spilled = found.filter((each) => each.code.scratch > 0).length;
+  const us = (code) => (code.issue_seconds === null ? -1 : code.issue_seconds * 1e6);
+  const rows = found.map(({ name, code }) => ({
+    cells: [name, code.registers, code.waves, code.limited_by, code.scratch, code.instructions, us(code) < 0 ? "–" : us(code).toFixed(1)],
+    keys: [name, code.registers, code.waves, code.limited_by, code.scratch, code.instructions, us(code)], text: name,
+  }));
+  return section("machine", "Machine code", `Mesa ${found[0].mesa}, a compiler for Adreno: registers of four numbers, waves of 64 threads, accesses of scratch memory; ${spilled} of ${found.length} kernels reach it.`, null,
+    table([{ title: "kernel", kind: "name" }, { title: "registers", kind: "n" }, { title: "waves", kind: "n" }, { title: "limited by" }, { title: "scratch", kind: "n" },
+      { title: "instructions", kind: "n" }, { title: "issue, us", kind: "n" }], rows, { search: true, height: "48vh" }));
+}
+
 function tensorsSection(model, number) {
   const empty = model.tensors.length ? null : "explain.json has no tensors: compile the model again with this version of `smartmem compile`.";
   const sum = (memory) => { const some = model.tensors.filter((t) => t.memory === memory); return `${plural(some.length, memory)} (${shown(some.reduce((n, t) => n + t.bytes, 0), "bytes")})`; };
