@@ -178,6 +178,11 @@ class Limits:
             device=row,
         )
 
+    @property
+    def phone(self) -> bool:
+        """Whether the target names a phone's GPU: what its compiler makes of a kernel is in docs/adreno.md."""
+        return self.device is not None and self.device.family in ("adreno", "mali")
+
     def vector_of(self, types: Iterable[str], computed: Iterable[str] = ("float16",)) -> int:
         """Return the contiguous elements of these types that a load moves at once: 16 bytes if all are float16.
 

@@ -12,7 +12,7 @@ from tvm import tirx
 
 from ...ir.half import FLOAT, HALF
 from ..core.contraction import Contraction
-from ..core.nest import UNROLL, VECTOR, Scope, block, index, loop, store
+from ..core.nest import UNROLL, VECTOR, Scope, allocate, block, index, loop, store
 from .launch import registers
 
 
@@ -47,10 +47,23 @@ class Sums:
         Accumulators that are contiguous.
     most : int
         Widest vector of float16 arithmetic, in elements.
+    settled : bool
+        Whether `settle` keeps the conversions of finished sums behind the loop over the terms.
     """
 
-    def __init__(self, scope: Scope, count: int, factor: str, total: str, name: str, together: int = 1, most: int = 1):
+    def __init__(
+        self,
+        scope: Scope,
+        count: int,
+        factor: str,
+        total: str,
+        name: str,
+        together: int = 1,
+        most: int = 1,
+        settled: bool = False,
+    ):
         self.scope, self.count = scope, count
+        self.rounds = registers(1, "int32", f"{name}_rounds") if settled and factor != total else None
         self.lanes = gcd(together, most) if factor != total else 1
         self.total = self.few = registers(count, total, name)
         if factor != total:
@@ -59,7 +72,8 @@ class Sums:
     @property
     def buffers(self) -> list:
         """The buffers that the caller allocates."""
-        return [self.total] if self.few is self.total else [self.total, self.few]
+        few = [] if self.few is self.total else [self.few]
+        return [self.total, *few, *([] if self.rounds is None else [self.rounds])]
 
     def around(self, terms: tirx.Stmt) -> tirx.Stmt:
         """Return `terms`, which add to `few`, between the statements that clear `few` and add it to `total`."""
@@ -75,6 +89,28 @@ class Sums:
 
         start = each(lambda i: store(few, zero, i))
         return block(start, terms, each(lambda i: store(total, total[_at(i)] + few[_at(i)].astype(total.ty.dtype), i)))
+
+    def count_round(self, number) -> tirx.Stmt | None:
+        """Note, in the loop over the terms, the number of this trip; see `settle`."""
+        return None if self.rounds is None else store(self.rounds, (number + index(1)).astype("int32"), 0)
+
+    def settle(self) -> tirx.Stmt | None:
+        """Multiply the sums, behind the loop, by one, which the compiler cannot know to be one.
+
+        Mesa's compiler moves a conversion to float16 behind a loop to the additions in the loop
+        (`nir_opt_phi_precision`), where each trip then converts all sums: 64 of 845 slots of a GEMM's inner loop on
+        Adreno 740. It does so only if a conversion is all that reads a sum. The factor is the number of trips, at most
+        one, which is in a register already.
+        """
+        if self.rounds is None:
+            return None
+        one = registers(1, self.total.ty.dtype, "one")
+        trips = tirx.Min(self.rounds[0], tirx.const(1, "int32")).astype(one.ty.dtype)
+
+        def each(i):
+            return store(self.total, self.total[_at(i)] * one[0], i)
+
+        return allocate([one], block(store(one, trips, 0), self.scope.loop(self.count, each, "i", UNROLL)))
 
     def together(self, number, body) -> tirx.Stmt:
         """Return a vector loop of ``body(position)`` over the `number`-th vector of `lanes` accumulators."""

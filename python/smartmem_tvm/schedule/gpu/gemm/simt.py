@@ -206,7 +206,7 @@ class Simt:
         """Set the sums to their start value."""
         return self.scope.loop(int(self.sums.shape[0]), lambda i: store(self.sums, value, i), "i", UNROLL)
 
-    def multiply(self, thread: Thread, _=None) -> tirx.Stmt:
+    def multiply(self, thread: Thread, step) -> tirx.Stmt:
         """Add the products of the terms in shared memory that belong to the thread's slice."""
 
         def left(k):
@@ -216,12 +216,13 @@ class Simt:
             return self.right_fragment.read(self.scope, thread.column, k)
 
         first = thread.slice * index(self.slice_depth)
-        return self.products.over(first, self.slice_depth, self.unroll, left, right)
+        products = self.products.over(first, self.slice_depth, self.unroll, left, right)
+        return block(products, self.held.count_round(step))
 
     def finish(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
         """Store the results that exist, in the first slice, once it has added the sums of the others."""
         finish = self._rows(place, thread, epilogue)
-        return finish if self.tile.slices == 1 else self._add_slices(thread, finish)
+        return block(self.held.settle(), finish if self.tile.slices == 1 else self._add_slices(thread, finish))
 
     def _add_slices(self, thread: Thread, finish: tirx.Stmt) -> tirx.Stmt:
         """Return `finish` for the threads of the first slice, after they have added the sums of the others."""

@@ -45,7 +45,7 @@ class SimtSlices(Simt):
             return self._store(values, first, place, thread, n, epilogue)
 
         if self.tile.slices == 1:
-            return block(*(store_at(self.sums, n, index(n)) for n in range(0, many, run)))
+            return block(self.held.settle(), *(store_at(self.sums, n, index(n)) for n in range(0, many, run)))
         return self._merge(thread, store_at)
 
     def _merge(self, thread: Thread, store_at) -> tirx.Stmt:

@@ -81,7 +81,7 @@ def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gem
     scope, factor = Scope(), product_type(product.contraction)
     dtype = str(product.reduction.accumulator.ty.dtype)
     results = tile.thread_rows * tile.thread_columns
-    sums = Sums(scope, results, factor, dtype, "sums", tile.thread_columns, limits.half_lanes)
+    sums = Sums(scope, results, factor, dtype, "sums", tile.thread_columns, limits.half_lanes, limits.phone)
     most = max(VECTOR, sums.lanes)
     # Neighbouring threads have neighbouring texels, so that they write a whole line of an image: it has two rows.
     texels = product.finishes_texels

@@ -20,6 +20,7 @@ from tvm import tirx
 
 from ....ir.kernel import Kernel, substitute
 from ....ir.walk import loads
+from ....planner.texture_form import TEXEL
 from ...core.contraction import contraction_of
 from ...core.decisions import attempt, decide, declined
 from ...core.expressions import replace_loads
@@ -100,7 +101,8 @@ class GpuRows(GpuRule):
             plan = plan_of(whole, params)
         facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
         facts |= {"turned": plan.turned, "threads": params.limits.work_group, "shared": params.limits.shared_bytes}
-        return _Launches((_Emitter(whole, decide("gpu_rows", plan, **facts)).kernel,))
+        together = TEXEL if params.limits.phone else 1
+        return _Launches((_Emitter(whole, decide("gpu_rows", plan, **facts), together).kernel,))
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,17 @@ def _holds_matmuls(kernel: Kernel) -> bool:
 
 
 class _Emitter:
-    def __init__(self, program: RowProgram, plan: RowPlan):
-        self.program, self.plan, self.scope = program, plan, Scope()
+    """The loop nest of a program.
+
+    Parameters
+    ----------
+    together : int
+        Partial results of a row that a thread reads from shared memory and combines as one vector. On an NVIDIA GPU, 1:
+        those of a row lie `lanes` apart there, so that threads access neighbouring banks.
+    """
+
+    def __init__(self, program: RowProgram, plan: RowPlan, together: int = 1):
+        self.program, self.plan, self.scope, self.together = program, plan, Scope(), together
         self.local: dict = {}  # result of a step -> values that a thread keeps of it
         self.vectors = {step.buffer for step in program.steps if step.is_vector}
         self.buffers: list = []
@@ -329,6 +340,12 @@ class _Emitter:
     def _combine(self, step: Step, own, kept) -> tirx.Stmt:
         """Combine the partial results `own` of the threads of a row into `kept` of each of these threads."""
         plan, dtype, name = self.plan, step.buffer.ty.dtype, step.buffer.name
+        if plan.slices <= _DIRECT and plan.slices % self.together == 0 and self.together > 1:
+            # The vectors between rows keep rows in different banks.
+            pitch = index(plan.slices + self.together)
+            parts = self._new(shared(plan.lanes * (plan.slices + self.together), dtype, f"{name}_parts"))
+            deposit = store(parts, own[index(0)], self._simple(self.lane * pitch + self.slice))
+            return block(deposit, self._gather(step, parts, kept, plan.slices, 0, 1, lambda j: self.lane * pitch + j))
         parts = self._new(shared(plan.threads, dtype, f"{name}_parts"))
         deposit = store(parts, own[index(0)], self.thread)
         if plan.slices <= _DIRECT:
@@ -358,10 +375,29 @@ class _Emitter:
         def part(j):
             return parts[self._simple(at(first + j * index(stride)))]
 
+        if stride == 1 and self.together > 1 and count % self.together == 0:
+            return self._gather_vectors(step, kept, count, part)
         more = self.scope.loop(
             count - 1, lambda j: store(kept, step.combine(kept[index(0)], part(j + index(1))), 0), "p", UNROLL
         )
         return block(store(kept, part(index(0)), 0), more if count > 1 else None)
+
+    def _gather_vectors(self, step: Step, kept, count: int, part: Callable) -> tirx.Stmt:
+        """Return the same for contiguous partial results, ``part(0)`` first, which are combined as vectors."""
+        width = self.together
+        some = self._new(registers(width, step.buffer.ty.dtype, f"{step.buffer.name}_some"))
+
+        def vector(value: Callable) -> tirx.Stmt:
+            return self.scope.loop(width, lambda v: self.scope.simplify(store(some, value(v), v)), "v", VECTOR)
+
+        def more(p):
+            return vector(lambda v: step.combine(some[v], part((p + index(1)) * index(width) + v)))
+
+        total = some[index(0)]
+        for each in range(1, width):
+            total = step.combine(total, some[index(each)])
+        rest = self.scope.loop(count // width - 1, more, "p", UNROLL) if count > width else None
+        return block(vector(part), rest, store(kept, total, 0))
 
     # -- transposed results ---------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from math import gcd
 
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
+from ....target import Limits
 from ...core.contraction import Contraction
-from ...core.expressions import Walk
+from ...core.expressions import Walk, largest_divisor
 from ...core.nest import Scope
 from ..gemm.gathered_operand import GatheredOperand
 from ..gemm.product import MatmulProduct
@@ -24,18 +25,29 @@ from ..sums import Sums, product_type
 from .texels import runs_along_texels
 from .window_tiles import ProductTile
 
+_LIMITS = Limits()
+# Most terms in shared memory whose products a phone's kernel has unrolled: Mesa's compiler for Adreno 740 needs 11
+# instructions of a loop for 32 products in float16 (2026-11-28). With all 36 of a step registers leave 4 waves, not 8.
+_UNROLLED = 12
 
-def gathered_product(contraction: Contraction, tile: ProductTile, texels: bool = False, lanes: int = 1) -> Gemm:
+
+def gathered_product(
+    contraction: Contraction, tile: ProductTile, texels: bool = False, limits: Limits = _LIMITS
+) -> Gemm:
     """Return the loop nest of a contraction in a tile.
 
     Parameters
     ----------
     texels : bool
         Four neighbouring columns are a texel of the result, which one store writes.
-    lanes : int
-        Widest vector of float16 arithmetic, in elements.
+    limits : Limits
+        Of the target: the widest vector of float16 arithmetic, and whether it is a phone.
     """
     scope, product, run = Scope(), MatmulProduct(contraction), TEXEL if texels else 1
+    results, phone = tile.thread_rows * tile.thread_columns, limits.phone
+    if phone and not texels and tile.thread_columns % TEXEL == 0 and results % (tile.slices * TEXEL) == 0:
+        run = product.result_run(TEXEL)
+    unroll = largest_divisor(tile.depth, _UNROLLED) if phone else 1
     factor, total = product_type(contraction), str(contraction.reduction.accumulator.ty.dtype)
     left, right = (
         GatheredOperand(scope, name, operand, size, tile, factor, *_order(contraction, value, iterators, tile))
@@ -44,17 +56,18 @@ def gathered_product(contraction: Contraction, tile: ProductTile, texels: bool =
             ("right_tile", product.right, tile.columns, contraction.right, contraction.columns),
         )
     )
-    results, together = tile.thread_rows * tile.thread_columns, gcd(TEXEL, tile.thread_columns)
+    together = gcd(TEXEL, tile.thread_columns)
     left_fragment, right_fragment = (
-        Fragment(operand, registers(count, factor, name), threads, gcd(count, max(tile.vector, run)))
-        for operand, count, name, threads in (
-            (left, tile.thread_rows, "left", tile.threads_down),
-            (right, tile.thread_columns, "right", tile.threads_across),
+        Fragment(operand, registers(count, factor, name), threads, gcd(count, vector))
+        for operand, count, name, threads, vector in (
+            (left, tile.thread_rows, "left", tile.threads_down, TEXEL if phone else max(tile.vector, run)),
+            (right, tile.thread_columns, "right", tile.threads_across, max(tile.vector, run)),
         )
     )
-    sums = Sums(scope, results, factor, total, "acc", together, lanes)
+    sums = Sums(scope, results, factor, total, "acc", together, limits.half_lanes, phone)
     # Threads are numbered along the columns, and each term is a step of a loop.
-    micro = SimtSlices(scope, tile, sums, left_fragment, right_fragment, tile.depth, 1, tile.threads_across, run=run)
+    fragments = left_fragment, right_fragment
+    micro = SimtSlices(scope, tile, sums, *fragments, tile.depth, unroll, tile.threads_across, run=run)
     return Gemm(scope, product, tile, Gathered(left, right, -(-product.depth // (tile.depth * tile.slices))), micro)
 
 

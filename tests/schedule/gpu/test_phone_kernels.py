@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels have for phones only: products of windows that are unrolled, partial results of rows in vectors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tvm import te, topi
+
+import smartmem_tvm as sm
+from clang import programs
+from gpu_rule_checks import TARGET, check, scheduled
+from half_networks import weight
+from helpers import module, op, random
+from phones import phone
+from smartmem_tvm.schedule.gpu.launch import GpuParams
+from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
+from smartmem_tvm.schedule.gpu.window.window import WindowProduct, WindowSlide
+from smartmem_tvm.schedule.gpu.window.window_tiles import GpuWindowParams
+from smartmem_tvm.tables.targets import TARGETS
+from smartmem_tvm.target import Limits
+
+PHONE = replace(Limits.of(TARGET), device=TARGETS["adreno-740"], vector=4)
+ADRENO = phone("adreno-740")
+
+
+def test_only_rows_of_the_table_are_phones():
+    assert PHONE.phone and Limits.of(ADRENO).phone and Limits.of(phone("mali-g57")).phone
+    assert not Limits.of(TARGET).phone and not Limits().phone
+
+
+def convolution(channels, groups, each):
+    x, w = (te.placeholder(shape) for shape in ((1, channels, 9, 11), (groups * each, channels // groups, 3, 3)))
+    return [x, w], topi.nn.group_conv2d_nchw(x, w, 1, 1, 1, groups)
+
+
+@pytest.mark.parametrize(("each", "slides"), [(32, True), (36, False)])
+def test_narrow_groups_slide(each, slides):
+    """They go through shared memory on other GPUs."""
+    inputs, output = convolution(16, 2, each)
+    assert scheduled(WindowProduct(), inputs, output) is not None
+    params = GpuWindowParams(PHONE)
+    assert (scheduled(WindowProduct(params), inputs, output) is None) == slides
+    assert scheduled(WindowSlide(params), inputs, output) is not None
+
+
+def test_the_products_of_a_window_are_unrolled():
+    """Nine of the 9 or 18 terms of a step, and rows are read from shared memory as vectors."""
+    inputs, output = convolution(16, 1, 64)
+
+    def source(params):
+        return check(WindowProduct, inputs, output, _convolved, params)
+
+    plain, unrolled = source(None), source(GpuWindowParams(PHONE))
+    assert unrolled.count("acc_ptr[0] = ") == 9 * (plain.count("acc_ptr[0] = ") - 1) + 1
+    assert ["__local float4" in each for each in (plain, unrolled)] == [False, True]
+
+
+def _convolved(x, w):
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    view = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    return np.einsum("ncyxpq,fcpq->nfyx", view, w, optimize=True)
+
+
+@pytest.mark.parametrize("shape", [(50, 96), (7, 130), (3, 5, 31), (2, 768), (64, 64), (13, 1), (1, 10000), (9, 515)])
+@pytest.mark.parametrize("reduce", ["softmax", "mean"])
+def test_partial_results_in_vectors(shape, reduce):
+    x = te.placeholder(shape, name="x")
+    params = GpuParams.of(PHONE)
+    if reduce == "softmax":
+
+        def wanted(x):
+            e = np.exp(x - x.max(-1, keepdims=True))
+            return e / e.sum(-1, keepdims=True)
+
+        check(GpuRows, [x], topi.nn.softmax(x), wanted, params)
+    else:
+        check(GpuRows, [x], topi.sum(x, axis=-1) / shape[-1], lambda x: x.mean(-1), params)
+
+
+def test_partial_results_of_a_row_are_contiguous():
+    x = te.placeholder((50, 96), name="x")
+    sources = [
+        check(GpuRows, [x], topi.max(x, axis=-1), lambda x: x.max(-1), params) for params in (None, GpuParams.of(PHONE))
+    ]
+    assert ["__local float4" in each for each in sources] == [False, True]
+
+
+def drawn(seed):
+    """A convolution with all of its attributes drawn; what reads it, and whether something comes before it."""
+    r = np.random.RandomState(seed)
+    groups, kernel = int(r.choice([1, 1, 2, 3, 4])), [int(n) for n in r.choice([1, 2, 3, 5], 2)]
+    ins, outs = int(r.choice([1, 3, 4, 5, 8])), int(r.choice([5, 16, 32, 34, 36, 48, 67]))
+    stride, dilation = ([int(n) for n in r.choice([1, 1, 2, 3], 2)] for _ in "12")
+    pad = [int(r.randint(0, kernel[n % 2] + 1)) for n in range(4)]
+    size = [max(int(r.choice([7, 13, 14, 28])), (k - 1) * d + 1) for k, d in zip(kernel, dilation, strict=True)]
+    options = {"strides": stride, "padding": pad, "dilation": dilation, "groups": groups}
+    before, after, batch = r.rand() < 0.5, int(r.randint(3)), int(r.choice([1, 2]))
+
+    def build(x):
+        y = op.sigmoid(x) if before else x
+        y = op.nn.conv2d(y, weight(outs * groups, ins, *kernel, seed=seed), **options)
+        if after == 0:
+            return op.nn.relu(y)
+        return op.add(op.nn.silu(y), op.mean(y, axis=[2, 3], keepdims=True)) if after == 1 else y
+
+    return build, (batch, ins * groups, *size)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("seed", range(8))
+def test_drawn_convolutions_in_textures(seed):
+    build, shape = drawn(seed)
+    mod = module(build, shape)
+    made = sm.compile(mod, ADRENO)
+    assert programs(made.executable.mod)
+    (x,) = random(shape)
+    (expected,), (got,) = sm.compile(mod).run(x), made.run(x)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5 * max(1, np.abs(expected).max()))
