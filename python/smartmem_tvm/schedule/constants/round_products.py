@@ -152,7 +152,7 @@ class _Rounding:
         if reason is None:
             ways = [self._changed(kernel, first, contraction), *self._in_tiles(kernel, first, contraction)]
             plans = [Bfloat16Plan.of(from_first_sum(way.kernel)[1], params) for way in ways]
-            best = min(range(len(ways)), key=lambda n: plans[n].cycles if plans[n] else inf)
+            best = min(range(len(ways)), key=lambda n: plans[n].price.cycles if plans[n] else inf)
             reason = price_objection(kernel, run, plans[best], params)
         self.found = None if reason else ways[best]
         self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
@@ -300,9 +300,10 @@ def price_objection(kernel: Kernel, run: Kernel, after: Bfloat16Plan | None, par
     if isinstance(rule, Slide):
         now = prod(plain_contraction(run).reduction.extents.values()) / (_SLIDING * 2 * params.lanes)
     else:
-        now = before.costs.working() if before is not None else 0.0
-    if after.cycles >= now:
-        return f"price: {after.cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
+        now = before.price.cycles if before is not None else 0.0
+    rounded = after.price.cycles
+    if rounded >= now:
+        return f"price: {rounded / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
     return None
 
 

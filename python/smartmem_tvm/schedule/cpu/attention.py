@@ -22,17 +22,19 @@ from tvm.target import Target
 
 from ...analysis.row_chain import RowChain, row_chain_of
 from ...ir.kernel import Kernel, Opaque, Stage
+from ...ir.walk import loads
 from ..core.decisions import decide, declined
-from ..core.expressions import split_index
+from ..core.expressions import Walk, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
 from . import machine
+from .cost import STRIDED, Copied, Done, Rates, Threads
 from .gemm import amx
 from .gemm.chain_product import ChainProduct, chain_product, on_amx
 from .params import CpuParams
 from .row_stages import RowStages
 from .rule import CpuRule
-from .tile import best_tile
+from .tile import best_tile, steps_of
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,12 @@ class Blocks:
         fit = max(1, params.block_bytes // (machine.FLOAT_BYTES * chain.widest))
         most = min(rows, params.tasks) if parallel else 1
 
-        def time(chunks: int) -> float:
-            """Return a relative time; packing an element takes about as long as multiplying it with `lanes` rows."""
-            rounds = -(-batch * chunks // params.cores) if parallel else batch * chunks
-            return rounds * (1 + rows / chunks / params.lanes)
+        rates, threads = Rates(params), Threads(params.cores if parallel else 1)
 
-        chunks = min(range(1, max(most, 1) + 1), key=time)
+        def last(chunks: int) -> float:
+            return rates.until_last_of(threads, batch * chunks, task_of(chain, -(-rows // chunks), params))
+
+        chunks = min(range(1, max(most, 1) + 1), key=last)
         count = -(-max(-(-rows // fit), chunks) // chunks) * chunks
         length = -(-rows // count)
         if count > 1:
@@ -122,6 +124,22 @@ class Blocks:
         """Return the first row of block `number`."""
         start = number * index(self.length)
         return start if self.count * self.length == self.rows else tirx.min(start, index(self.rows - self.length))
+
+
+def task_of(chain: RowChain, rows: int, params: CpuParams) -> list[Done]:
+    """Return the work of a task of some rows: the matrices of all products are packed, and multiplied with the rows."""
+    done: list[Done] = []
+    for stage in chain.products:
+        columns, depth = chain.width(stage), math.prod(stage.extents[v] for v in stage.reduction)
+        tile, packed = best_tile(rows, columns, params), Copied(params.lanes) if _in_rows(chain, stage) else STRIDED
+        done += [(depth * columns, packed), *steps_of(tile, rows, columns, params, times=depth)]
+    return done
+
+
+def _in_rows(chain: RowChain, stage: Stage) -> bool:
+    """Whether the matrix of a product is contiguous along the columns of the product."""
+    product, walk = chain.products[stage], Walk(stage.extents)
+    return all(walk.load_stride(each, product.columns[-1]) == 1 for each in loads(product.right))
 
 
 class _Emitter:
