@@ -39,10 +39,6 @@ from ..cpu.params import CpuParams
 from ..cpu.slide import Slide
 from .pack_weights import walk_start
 
-# Share of the processor's peak in multiplications, for windows that slide over an image in place: assumed
-# (2026-11-26).
-_SLIDING = 0.6
-
 
 @module_pass(opt_level=0, name="RoundProducts")
 class RoundProducts:
@@ -296,11 +292,8 @@ def price_objection(kernel: Kernel, run: Kernel, after: Bfloat16Plan | None, par
     if after is None:
         return "no schedule knows it in bfloat16"
     products = [rule for rule in after_rule(Bfloat16Product) if isinstance(rule, Slide | Matmul)]
-    rule, before = first_of(products, kernel, params) or first_of(products, run, params) or (None, None)
-    if isinstance(rule, Slide):
-        now = prod(plain_contraction(run).reduction.extents.values()) / (_SLIDING * 2 * params.lanes)
-    else:
-        now = before.price.cycles if before is not None else 0.0
+    _, before = first_of(products, kernel, params) or first_of(products, run, params) or (None, None)
+    now = before.price.cycles if before is not None else 0.0
     rounded = after.price.cycles
     if rounded >= now:
         return f"price: {rounded / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"

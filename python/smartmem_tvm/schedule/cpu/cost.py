@@ -28,14 +28,14 @@ _PER_STEP = 2  # operations of the loop itself per step, its addition and its br
 _NARROW = 8  # lanes. Chosen: the costs of lines were fitted with AVX2, and others with AVX-512
 
 
-class Unit(Protocol):
+class WorkUnit(Protocol):
     """A piece of work that is counted; it is plain data, and can be compared and hashed."""
 
     def cycles(self, params: CpuParams) -> float:
         """Return the cycles of one such piece on a core."""
 
 
-Done = tuple[float, Unit]
+Done = tuple[float, WorkUnit]
 """How often a unit occurs, and the unit."""
 
 
@@ -50,17 +50,19 @@ class Rates:
 
     def __init__(self, params: CpuParams):
         self.params = params
-        self._known: dict[Unit, float] = {}
+        self._known: dict[WorkUnit, float] = {}
 
-    def of(self, unit: Unit) -> float:
+    def of(self, unit: WorkUnit) -> float:
         """Return the cycles of one unit."""
-        if unit not in self._known:
-            self._known[unit] = unit.cycles(self.params)
-        return self._known[unit]
+        each = self._known.get(unit)
+        if each is None:
+            each = self._known[unit] = unit.cycles(self.params)
+        return each
 
     def cycles(self, done: Iterable[Done]) -> float:
         """Return the cycles of units, each as often as it occurs."""
-        return sum(number * self.of(unit) for number, unit in done)
+        of = self.of
+        return sum([number * of(unit) for number, unit in done])
 
     def until_last(
         self, threads: Threads, tasks: Sequence[float], batch: int = 1, before: Iterable[Done] = ()
@@ -107,10 +109,6 @@ class Work:
         total = sum(terms.values())
         terms |= {name: total * fraction for name, fraction in self.longer.items()}
         return Price(total * (1.0 + sum(self.longer.values())), terms, shared=self.shared)
-
-    def beside(self, parts: Mapping[str, Sequence[Done]]) -> Work:
-        """Return the work with other terms beside its own."""
-        return Work(self.params, {**self.parts, **parts}, self.longer, self.shared)
 
 
 @dataclass(frozen=True)
@@ -425,7 +423,7 @@ class Operations(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stored:
+class LoopStore:
     """A store in an iteration of an innermost loop, with its unrolled and vectorised loops.
 
     Attributes
@@ -463,7 +461,7 @@ class Stored:
 class Iteration:
     """An iteration of an innermost loop: its stores one after the other, or the latency of the sum before it."""
 
-    stores: tuple[Stored, ...]
+    stores: tuple[LoopStore, ...]
 
     def cycles(self, params: CpuParams) -> float:
         """Return the cycles of the iteration."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processor in figures: what the rules' models of time count with, each figure once.
+"""The processor in figures: what the model of time (`cost`) counts with, each figure once.
 
 Cycles are those of one core. The first half describes the processor. "Measured" without more is `python
 benchmarks/machine.py --json benchmarks/machine_xeon.json`: one thread of an Intel Xeon with AVX-512 and AMX, at 3.7
 GHz, beside other processes, 2026-11-28. One value serves all processors, unless its text says otherwise, so what is
 measured on one may differ from what all models use; docs/cpu.md has both.
 
-The second half are weights of models, not properties of a processor: they were fitted to times of whole kernels, or
-assumed, and hold only beside the other terms of their model.
+The second half are weights of the model, not properties of a processor: they were fitted to times of whole kernels, or
+assumed, and hold only beside the other terms of such a kernel. Only `cost` reads figures in cycles.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ as it chooses the faster of AMX and float32 for eight products of 16 x 32 x 32 t
 2026-11-28). Measured: 480 for request and configuration by themselves, with which the three smallest would be
 slower."""
 
-# -- weights of the model of GEMM (matmul_plan, tile) ----------------------------------------------------------------
+# -- weights of GEMM -------------------------------------------------------------------------------------------------
 
 ISSUE = 0.25
 """Cycles by which a load, or an operation of the loop, delays the multiplications beside it: fitted to the times of
@@ -146,17 +146,17 @@ FAR_ROWS = 0.15
 FAR_WEIGHT = 0.28
 """The same, in cycles, if the right operand is copied: the left one is then weights. Fitted with `LINE_NEAR`."""
 
-# -- weights of the model of tiles of bfloat16 (bfloat16_plan, gemm.amx_image) ---------------------------------------
+# -- weights of tiles of bfloat16 ------------------------------------------------------------------------------------
 
 ROUND_COPY = 0.25
 """Cycles to round and copy a contiguous element: assumed on 2026-11-25."""
 
-# -- weights of the model of windows that slide (slide) --------------------------------------------------------------
+# -- weights of windows that slide -----------------------------------------------------------------------------------
 
 SLIDE_SUM = 4.0
 """Cycles to store a vector of sums, load it, and store its result: assumed on 2026-11-25."""
 
-# -- weights of the model of Winograd convolutions (winograd/cost) ---------------------------------------------------
+# -- weights of Winograd convolutions --------------------------------------------------------------------------------
 # Fitted to the nine convolutions of benchmarks/winograd.json: `python benchmarks/winograd.py -o FILE`, one thread of an
 # AMD EPYC with AVX-512, 2026-11-24.
 
@@ -165,7 +165,7 @@ TRANSFORM = 2.5
 PLAIN_CONVOLUTION = 1.1
 """Cycles of a plain convolution, in times those of its products alone: fitted to benchmarks/winograd.json."""
 
-# -- weights of the count of loop nests (nest_cycles) ----------------------------------------------------------------
+# -- weights of loop nests -------------------------------------------------------------------------------------------
 
 FAR_LOAD = 1.0
 """Cycles per streamed vector load, beside those of its instruction: assumed on 2026-11-24, with the table of

@@ -13,7 +13,7 @@ from functools import cache, cached_property, lru_cache
 from itertools import product
 from math import inf
 
-from .cost import Done, Rates, Threads, Unit
+from .cost import Done, Rates, Threads, WorkUnit
 from .gemm.chunks import Chunks
 from .params import CpuParams
 from .tile import Tile, column_tiles, good_tiles, is_narrow, step_of, tiles_of
@@ -61,7 +61,7 @@ class Division:
         Number of threads.
     near_rows : callable
         Tile -> rows that stay in the second-level cache.
-    left : Unit or None
+    left : WorkUnit or None
         An element of the left operand that is packed; None if it is not.
     right : callable
         Tile -> an element of the right operand that a task fetches or packs.
@@ -79,9 +79,9 @@ class Division:
     params: CpuParams
     threads: int
     near_rows: Callable[[Tile], int]
-    left: Unit | None
-    right: Callable[[Tile], Unit]
-    far: Callable[[Tile], Unit]
+    left: WorkUnit | None
+    right: Callable[[Tile], WorkUnit]
+    far: Callable[[Tile], WorkUnit]
     steps: Callable[[Tile], int]
 
     @cached_property
@@ -178,13 +178,15 @@ class Division:
                 done.append((rows, self.left))
             return [*done, (columns, right)]
 
+        timed = cache(lambda *chunk: rates.cycles(task(*chunk)))  # many divisions have chunks of the same size
+
         def last(row_parts: int, column_parts: int) -> float:
             rows, columns = rows_of(row_parts), columns_of(column_parts)
             shared = self.shares_left(columns.count)
             of_rows = []
             for high in (rows.length, rows.last):
                 sizes = ((high, wide) for wide in (columns.length, columns.last))
-                whole, end = (rates.cycles(task(*size, not shared, high > near)) for size in sizes)
+                whole, end = (timed(*size, not shared, high > near) for size in sizes)
                 of_rows.append([whole] * (columns.count - 1) + [end])
             tasks = of_rows[0] * (rows.count - 1) + of_rows[1]
             return rates.until_last(threads, tasks, self.batch, self._shared_copy() if shared else ())

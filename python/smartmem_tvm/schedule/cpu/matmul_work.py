@@ -10,7 +10,7 @@ from ...ir.walk import loads
 from ..core.expressions import Walk, uses
 from ..core.nest import fresh
 from . import machine
-from .cost import STORED_DOWN, Copied, Done, Fetched, OtherLine, Unasked, Unit, Work
+from .cost import STORED_DOWN, Copied, Done, Fetched, OtherLine, Unasked, Work, WorkUnit
 from .matmul_tasks import SURE
 from .tile import Tile, steps_of
 
@@ -80,7 +80,7 @@ class MatmulWork:
         return [(plan.batch * number, unit) for number, unit in done if unit is not None]
 
     @cached_property
-    def copy_of_left(self) -> Unit | None:
+    def copy_of_left(self) -> WorkUnit | None:
         """An element of the left operand that is packed; None if it is not.
 
         It reads a line of its own where the next one of its row is in another line.

@@ -18,7 +18,7 @@ from ...ir.index_map import function_name, is_if_then_else, variables
 from ...ir.walk import collect, contains, loads
 from ..core.expressions import Walk, choices
 from ..core.nest import PARALLEL, UNROLL, VECTOR
-from .cost import BRANCH, ITERATION, Done, Iteration, Operations, Stored, Threads
+from .cost import BRANCH, ITERATION, Done, Iteration, LoopStore, Operations, Threads
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _DIVIDED = (tirx.FloorDiv, tirx.FloorMod)
@@ -105,7 +105,7 @@ class NestWork:
             place.store.value, [var]
         )
 
-    def _stored(self, place: _Place, running, vector=None) -> Stored:
+    def _stored(self, place: _Place, running, vector=None) -> LoopStore:
         """Return the work of a store in one iteration of the loop over `running`."""
         store, extents = place.store, {each.loop_var: self.extents[each.loop_var] for each in place.loops}
         lanes = [each.loop_var for each in place.loops if each.kind == VECTOR or each.loop_var.same_as(vector)]
@@ -121,7 +121,7 @@ class NestWork:
         shuffles = times * sum(self._shuffles(each, lanes) for each in accesses) if in_vectors else 0
         reads = [self._reads(load, steps, running) for load in read if not (sums and load in own)]
         still, streamed = (sum(number for number, moves in reads if moves == which) for which in (False, True))
-        return Stored(times, work, in_vectors, shuffles, still, streamed, sums)
+        return LoopStore(times, work, in_vectors, shuffles, still, streamed, sums)
 
     def _shuffles(self, access: tuple, lanes: Sequence) -> int:
         """Return the shuffles that gather or scatter a vector whose elements are not contiguous."""

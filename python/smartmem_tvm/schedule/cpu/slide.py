@@ -82,7 +82,7 @@ class Slide(CpuRule):
         if found is None:
             return declined("no convolution whose groups have so few channels that packing does not pay")
         plan = _Emitter(found, params)
-        priced(plan.price)
+        priced(lambda: plan.price)
         return plan
 
     def emit(self, plan: _Emitter) -> tirx.Stmt:
@@ -141,8 +141,9 @@ class _Emitter:
             parts["copies that are not near"] = [(times * copied * machine.FLOAT_BYTES * reads, THIRD_LEVEL)]
         return Work(p, parts, shared=shared)
 
+    @property
     def price(self) -> Price:
-        """Return the price of all work, in cycles of all threads together."""
+        """The price of all work, in cycles of all threads together."""
         return self._work(self.choice.lines, self.params.cores if self.choice.parallel else 1).price
 
     def _fits(self, choice: SlideChoice) -> bool:

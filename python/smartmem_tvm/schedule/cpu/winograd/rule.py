@@ -18,7 +18,7 @@ from .nest import WinogradNest
 from .plan import WinogradPlan
 from .shape import Windows, windows_in
 from .transforms import transforms
-from .work import work
+from .winograd_work import work
 
 
 class Winograd(CpuRule):
