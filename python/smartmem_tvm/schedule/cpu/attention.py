@@ -22,19 +22,18 @@ from tvm.target import Target
 
 from ...analysis.row_chain import RowChain, row_chain_of
 from ...ir.kernel import Kernel, Opaque, Stage
-from ...ir.walk import loads
 from ..core.decisions import decide, declined
-from ..core.expressions import Walk, split_index
+from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
 from . import machine
-from .cost import STRIDED, Copied, Done, Rates, Threads
+from .cost import STRIDED, Rates, Threads
 from .gemm import amx
 from .gemm.chain_product import ChainProduct, chain_product, on_amx
 from .params import CpuParams
 from .row_stages import RowStages
 from .rule import CpuRule
-from .tile import best_tile, steps_of
+from .tile import best_tile
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,9 @@ class Blocks:
         rates, threads = Rates(params), Threads(params.cores if parallel else 1)
 
         def last(chunks: int) -> float:
-            return rates.until_last_of(threads, batch * chunks, task_of(chain, -(-rows // chunks), params))
+            # Of each element of the matrices: packing it takes about as long as multiplying it with `lanes` rows.
+            task = [(1 + rows / chunks / params.lanes, STRIDED)]
+            return rates.until_last_of(threads, batch * chunks, task)
 
         chunks = min(range(1, max(most, 1) + 1), key=last)
         count = -(-max(-(-rows // fit), chunks) // chunks) * chunks
@@ -124,22 +125,6 @@ class Blocks:
         """Return the first row of block `number`."""
         start = number * index(self.length)
         return start if self.count * self.length == self.rows else tirx.min(start, index(self.rows - self.length))
-
-
-def task_of(chain: RowChain, rows: int, params: CpuParams) -> list[Done]:
-    """Return the work of a task of some rows: the matrices of all products are packed, and multiplied with the rows."""
-    done: list[Done] = []
-    for stage in chain.products:
-        columns, depth = chain.width(stage), math.prod(stage.extents[v] for v in stage.reduction)
-        tile, packed = best_tile(rows, columns, params), Copied(params.lanes) if _in_rows(chain, stage) else STRIDED
-        done += [(depth * columns, packed), *steps_of(tile, rows, columns, params, times=depth)]
-    return done
-
-
-def _in_rows(chain: RowChain, stage: Stage) -> bool:
-    """Whether the matrix of a product is contiguous along the columns of the product."""
-    product, walk = chain.products[stage], Walk(stage.extents)
-    return all(walk.load_stride(each, product.columns[-1]) == 1 for each in loads(product.right))
 
 
 class _Emitter:

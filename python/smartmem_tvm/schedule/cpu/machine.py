@@ -116,7 +116,7 @@ SCALAR_COPY = 1.5
 STRIDED_COPY = 1.0
 """Cycles per element that is copied by itself between places that are strided and places that are not: columns of an
 image that are rounded or sorted into planes, assumed on 2026-11-25; pixels of planes of a Winograd convolution, fitted
-to benchmarks/winograd.json (AMD EPYC, 2026-11-24); elements of a matrix that all rows of a chain share."""
+to benchmarks/winograd.json (AMD EPYC, 2026-11-24). Attention counts its time in such elements."""
 STORE_DOWN = 0.4
 """Cycles to store an element of a tile whose rows are contiguous in the result: fitted with `LINE_NEAR`."""
 FETCH = 0.5
