@@ -22,7 +22,7 @@ from smartmem_tvm.schedule import (
     default_rules,
 )
 from smartmem_tvm.schedule.core.rule import record_of
-from smartmem_tvm.schedule.cpu.tile import best_tile, column_tiles, cycles, fits
+from smartmem_tvm.schedule.cpu.tile import best_tile, column_tiles, fits, step_of
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
@@ -249,8 +249,8 @@ def test_the_tile_is_chosen_by_cost():
     params = CpuParams()
     assert best_tile(3136, 288, params).height * best_tile(3136, 288, params).width >= 64
     tile = best_tile(7, 16, params)
-    assert 7 % tile.height == 0 or cycles(7 % tile.height, tile.width, params) > 0
-    assert cycles(6, 16, params) < 2 * cycles(3, 16, params) + 1
+    assert 7 % tile.height == 0 or step_of(7 % tile.height, tile.width, params).cycles(params) > 0
+    assert step_of(6, 16, params).cycles(params) < 2 * step_of(3, 16, params).cycles(params) + 1
 
 
 def test_schedule_errors_are_the_only_ones_swallowed():

@@ -20,8 +20,8 @@ from ..ir.kernel import Kernel, Opaque, emit, shape_of
 from ..target import is_cpu
 from .choose import choose, cpu_rules
 from .core.plans import Price
-from .cpu import machine
-from .cpu.nest_cycles import NestCycles
+from .cpu.cost import LAST_LEVEL, LAUNCH, Work
+from .cpu.nest_work import NestWork
 from .cpu.params import CpuParams
 
 
@@ -95,10 +95,9 @@ def nest_price(func: tirx.PrimFunc, kernel: Kernel, params: CpuParams) -> Price:
     kernel : Kernel
         The same kernel in functional form. Its inputs and outputs are counted as passing through memory once.
     """
-    nest = NestCycles(params.lanes, params.cores).of(func.body)
-    moved = machine.LAST_LEVEL_BYTE * sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) / params.cores
-    terms = {"loops": nest, "inputs and outputs": moved, "launch": machine.LAUNCH}
-    return Price(nest + moved + machine.LAUNCH, terms)
+    moved = sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) / params.cores
+    loops = NestWork(params.lanes, params.cores).of(func.body)
+    return Work(params, {"loops": loops, "inputs and outputs": [(moved, LAST_LEVEL)], "launch": [(1, LAUNCH)]}).price
 
 
 def at_first_places(kernel: Kernel) -> Kernel:

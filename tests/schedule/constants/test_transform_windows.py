@@ -15,6 +15,7 @@ from smartmem_tvm.pass_registry import make_pass
 from smartmem_tvm.pipeline import phases_of
 from smartmem_tvm.schedule import ScheduleKernels, TransformWindows
 from smartmem_tvm.schedule.constants import transform_windows
+from smartmem_tvm.schedule.cpu.cost import Work
 from smartmem_tvm.schedule.cpu.params import CpuParams
 from smartmem_tvm.schedule.cpu.tile import Tile
 from smartmem_tvm.schedule.cpu.winograd.channel_plan import ChannelPlan
@@ -191,7 +192,7 @@ def test_channels_innermost(conv, m, target):
 )
 def test_blocks_of_rows(monkeypatch, conv, rows, outside, target):
     """A block holds some rows of tiles, the last one fewer: 8 rows in blocks of 3; threads take blocks, or do each."""
-    monkeypatch.setattr(transform_windows.WinogradPlan, "division", Division(rows, outside, 0.0, 1.0))
+    monkeypatch.setattr(transform_windows.WinogradPlan, "division", Division(rows, outside, {}, 1.0))
     assert error(conv, draw(*conv.shape), draw(*conv.windows), target, 4) < 5e-6
 
 
@@ -204,7 +205,7 @@ def test_blocks_of_rows(monkeypatch, conv, rows, outside, target):
 )
 def test_products_apart_from_results(monkeypatch, conv, rows):
     """Threads take panels at points, and then filters; the last panel has fewer filters."""
-    division = Division(min(rows, -(-conv.h // 4)), False, 0.0, 1.0, apart=True)
+    division = Division(min(rows, -(-conv.h // 4)), False, {}, 1.0, apart=True)
     monkeypatch.setattr(transform_windows.WinogradPlan, "division", division)
     assert error(conv, draw(*conv.shape), draw(*conv.windows), FOUR, 4) < 5e-6
 
@@ -223,7 +224,7 @@ def test_few_panels_are_no_few_tasks(monkeypatch):
 def test_parts_of_a_block(monkeypatch, parts, together):
     """Threads take parts of the rows and of the filters; the last part has fewer rows of tiles."""
     rows = -(-8 // parts) * parts
-    division = Division(rows, False, 0.0, 1.0, parts, Tile(3, 8), together)
+    division = Division(rows, False, {}, 1.0, parts, Tile(3, 8), together)
     monkeypatch.setattr(transform_windows.ChannelPlan, "division", division)
     conv = Tokens(2, 20, 31, 13, 32)
     assert error(conv, draw(*conv.shape), draw(*conv.windows), FOUR, 4) < 5e-6
@@ -242,8 +243,9 @@ def test_many_threads_have_work(monkeypatch, kind, extent, channels):
     monkeypatch.setattr(transform_windows, "_choose", choose)
     conv = kind(1, channels, extent, extent, channels)
     scheduled(module(conv, draw(*conv.windows).astype("float32")), {**WIDE, "num-cores": 16}, None)
-    many, one = (plan.division for plan in plans)
-    assert one.cycles / many.cycles > 5 and many.share < 0.2
+    many = plans[0].division
+    cycles = [Work(plan.params, plan.division.work).price.cycles for plan in plans]
+    assert cycles[1] / cycles[0] > 5 and many.share < 0.2
 
 
 VOLUMES = [(1, 16, 4, 9, 7, 16), (2, 32, 3, 14, 14, 5), (1, 6, 3, 8, 8, 4)]

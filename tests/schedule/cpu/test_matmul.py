@@ -429,7 +429,8 @@ def test_channels_that_lie_in_a_page_each_are_dear_to_walk_across(lanes):
     params = CpuParams(lanes=lanes)
     near, far = (with_rows(pixels, pointwise(64, 64, 1, pixels), params) for pixels in (900, 3600))
     assert not near.left_packed and not far.left_packed
-    assert 0 < near.costs.stepping() / near.rows < far.costs.stepping() / far.rows
+    lines = [plan.price.terms["left operand across cache lines"] / plan.rows for plan in (near, far)]
+    assert 0 < lines[0] < lines[1]
 
 
 def _packs_in_vectors(scheduled) -> bool:
@@ -554,7 +555,7 @@ def with_rows(rows, product, params=None):
 )
 def test_pixels_are_not_read_across_a_tensor_that_fills_the_cache(shape, weights_left):
     """They would be rows of which each step along the depth is in another line; of few channels these stay near."""
-    best = min(plans(*pointwise(*shape), CpuParams(cores=1)), key=lambda plan: plan.costs.working())
+    best = min(plans(*pointwise(*shape), CpuParams(cores=1)), key=lambda plan: plan.price.cycles)
     assert (best.rows == shape[0]) == weights_left
 
 

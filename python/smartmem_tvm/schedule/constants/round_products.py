@@ -39,10 +39,6 @@ from ..cpu.params import CpuParams
 from ..cpu.slide import Slide
 from .pack_weights import walk_start
 
-# Share of the processor's peak in multiplications, for windows that slide over an image in place: assumed
-# (2026-11-26).
-_SLIDING = 0.6
-
 
 @module_pass(opt_level=0, name="RoundProducts")
 class RoundProducts:
@@ -152,7 +148,7 @@ class _Rounding:
         if reason is None:
             ways = [self._changed(kernel, first, contraction), *self._in_tiles(kernel, first, contraction)]
             plans = [Bfloat16Plan.of(from_first_sum(way.kernel)[1], params) for way in ways]
-            best = min(range(len(ways)), key=lambda n: plans[n].cycles if plans[n] else inf)
+            best = min(range(len(ways)), key=lambda n: plans[n].price.cycles if plans[n] else inf)
             reason = price_objection(kernel, run, plans[best], params)
         self.found = None if reason else ways[best]
         self.decision = {"multiplied": FLOAT, "reason": reason} if reason else {"multiplied": BFLOAT16}
@@ -296,13 +292,11 @@ def price_objection(kernel: Kernel, run: Kernel, after: Bfloat16Plan | None, par
     if after is None:
         return "no schedule knows it in bfloat16"
     products = [rule for rule in after_rule(Bfloat16Product) if isinstance(rule, Slide | Matmul)]
-    rule, before = first_of(products, kernel, params) or first_of(products, run, params) or (None, None)
-    if isinstance(rule, Slide):
-        now = prod(plain_contraction(run).reduction.extents.values()) / (_SLIDING * 2 * params.lanes)
-    else:
-        now = before.costs.working() if before is not None else 0.0
-    if after.cycles >= now:
-        return f"price: {after.cycles / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
+    _, before = first_of(products, kernel, params) or first_of(products, run, params) or (None, None)
+    now = before.price.cycles if before is not None else 0.0
+    rounded = after.price.cycles
+    if rounded >= now:
+        return f"price: {rounded / 1e6:.2f} M cycles in bfloat16, {now / 1e6:.2f} M in float32"
     return None
 
 

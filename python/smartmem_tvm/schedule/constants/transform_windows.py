@@ -22,11 +22,11 @@ from ..cpu.matmul import Matmul
 from ..cpu.params import CpuParams
 from ..cpu.sequence import InSequence
 from ..cpu.winograd.channel_plan import ChannelPlan
-from ..cpu.winograd.cost import worth
 from ..cpu.winograd.plan import WinogradPlan
 from ..cpu.winograd.rule import Winograd, transformed
 from ..cpu.winograd.shape import Windows
 from ..cpu.winograd.transforms import RESULTS, WINDOW, error_of
+from ..cpu.winograd.winograd_work import worth
 
 _MOST_ERROR = 1e-4 / 4  # of the largest result. Chosen: a quarter of the promised error, as a few tiles are measured
 
@@ -118,7 +118,7 @@ def _choose(windows: Windows, params: CpuParams, arrays: dict, result: int | Non
     known = next(values for buffer, values in arrays.items() if buffer.same_as(windows.weights))()
     fast = plans if result else worth(plans)
     if not fast:
-        return declined("the plain convolution takes less time, by the model of `winograd.cost`")
+        return declined("the plain convolution takes less time, by the model of `cpu.cost`")
     found = next((plan for plan in fast if _is_exact(plan, known)), None)
     return declined(f"its error would be more than {_MOST_ERROR} of the largest result") if found is None else found
 

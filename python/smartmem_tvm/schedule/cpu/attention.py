@@ -27,6 +27,7 @@ from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
 from . import machine
+from .cost import STRIDED, Rates, Threads
 from .gemm import amx
 from .gemm.chain_product import ChainProduct, chain_product, on_amx
 from .params import CpuParams
@@ -102,12 +103,14 @@ class Blocks:
         fit = max(1, params.block_bytes // (machine.FLOAT_BYTES * chain.widest))
         most = min(rows, params.tasks) if parallel else 1
 
-        def time(chunks: int) -> float:
-            """Return a relative time; packing an element takes about as long as multiplying it with `lanes` rows."""
-            rounds = -(-batch * chunks // params.cores) if parallel else batch * chunks
-            return rounds * (1 + rows / chunks / params.lanes)
+        rates, threads = Rates(params), Threads(params.cores if parallel else 1)
 
-        chunks = min(range(1, max(most, 1) + 1), key=time)
+        def last(chunks: int) -> float:
+            # Of each element of the matrices: packing it takes about as long as multiplying it with `lanes` rows.
+            task = [(1 + rows / chunks / params.lanes, STRIDED)]
+            return rates.until_last_of(threads, batch * chunks, task)
+
+        chunks = min(range(1, max(most, 1) + 1), key=last)
         count = -(-max(-(-rows // fit), chunks) // chunks) * chunks
         length = -(-rows // count)
         if count > 1:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a product of numbers rounded to bfloat16 on AMX, and its price."""
+"""The plan of a product of numbers rounded to bfloat16 on AMX, and its work."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 
 from tvm import ir, tirx
 from tvm_ffi import structural_equal
@@ -18,7 +19,7 @@ from ..core.expressions import Walk
 from ..core.nest import fresh
 from ..core.plans import Price
 from ..core.reduction import Reduction, reduction_of
-from . import machine
+from .cost import AMX_START, LINE, ROUNDED, TILE_PRODUCT, Done, Rates, Threads, Work
 from .gemm.amx import DEPTH, SIDE, bits_of, of_bits
 from .gemm.amx_block import SPAN
 from .gemm.amx_image import AmxImage, amx_image_of
@@ -184,43 +185,40 @@ class Bfloat16Plan(MatmulPlan):
             for columns in range(min(least[1], most[1]), most[1] + 1)
             if rows * columns * self.batch <= 2 * wanted or (rows, columns) == (least[0], least[1])
         ]
-        return min(pairs or [tuple(map(min, least, most))], key=lambda pair: (self._rounds(*pair), pair))
+        rates, threads = Rates(self.params), Threads(self.params.cores if self.parallel else 1)
 
-    def _rounds(self, row_parts: int, column_parts: int) -> float:
-        """Return the estimated cycles until the last thread finishes."""
-        rows, columns = -(-self.rows // row_parts), -(-self.columns // column_parts)
-        tasks = self.batch * row_parts * column_parts
-        rounds = -(-tasks // (self.params.cores if self.parallel else 1))
-        return rounds * self.cycles_of(rows, columns)
+        def last(pair: tuple[int, int]) -> tuple:
+            rows, columns = -(-self.rows // pair[0]), -(-self.columns // pair[1])
+            task = self._products(rows, columns), *self._copies(rows, columns)
+            return rates.until_last_of(threads, self.batch * prod(pair), task), pair
 
-    @property
-    def cycles(self) -> float:
-        """Estimated cycles of the whole product, of all threads together."""
-        return machine.AMX_START + self.batch * self.cycles_of(self.rows, self.columns)
+        return min(pairs or [tuple(map(min, least, most))], key=last)
 
     @property
     def price(self) -> Price:
-        """The result of `cycles` by its terms."""
-        tiles = self.image.tiles_of(self.columns) if self.image is not None else -(-self.columns // SIDE)
-        products = self.batch * -(-self.rows // SIDE) * tiles * self.steps * machine.TILE_PRODUCT
-        terms = {"requesting AMX": machine.AMX_START, "products of tiles": products}
-        terms |= {"copies of operands": self.cycles - products - machine.AMX_START}
-        return Price(self.cycles, terms, shared=self.params.cores if self.parallel else 1)
+        """The price of the whole product, of all threads together."""
+        sizes = self.rows, self.columns
+        parts = {
+            "requesting AMX": [(1, AMX_START)],
+            "products of tiles": [self._products(*sizes, self.batch)],
+            "copies of operands": self._copies(*sizes, self.batch),
+        }
+        return Work(self.params, parts, shared=self.params.cores if self.parallel else 1).price
 
-    def cycles_of(self, rows: int, columns: int) -> float:
-        """Return the estimated cycles of a chunk of results: products, and copies of operands that are not in tiles."""
+    def _products(self, rows: int, columns: int, batch: int = 1) -> Done:
+        """Return the products of tiles for some results."""
+        across = self.image.tiles_of(columns) if self.image is not None else -(-columns // SIDE)
+        return batch * -(-rows // SIDE) * across * self.steps, TILE_PRODUCT
+
+    def _copies(self, rows: int, columns: int, batch: int = 1) -> list[Done]:
+        """Return the elements of operands that are not in tiles; gathered ones are each in a line of their own."""
         if self.image is not None:
-            products = -(-rows // SIDE) * self.image.tiles_of(columns) * self.steps * machine.TILE_PRODUCT
-            return products + self.image.cycles(columns)
-        products = -(-rows // SIDE) * -(-columns // SIDE) * self.steps * machine.TILE_PRODUCT
-        left = 0 if self.left_in_blocks else rows * self.depth * machine.ROUND_COPY
-        run = self.right_run(SIDE)
-        right = (
-            0
-            if self.right_in_blocks
-            else columns * self.depth * (2 * machine.ROUND_COPY + (machine.ROUND_GATHER if run < SIDE else 0))
-        )
-        return products + left + right
+            number, unit = self.image.copies(columns)
+            return [(batch * number, unit)]
+        left = 0 if self.left_in_blocks else batch * rows * self.depth
+        right = 0 if self.right_in_blocks else batch * columns * self.depth
+        gathered = right if self.right_run(SIDE) < SIDE else 0
+        return [(left + 2 * right, ROUNDED), (gathered, LINE)]
 
     @cached_property
     def row_chunks(self) -> Chunks:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processor in figures: what the rules' models of time count with, each figure once.
+"""The processor in figures: what the model of time (`cost`) counts with, each figure once.
 
 Cycles are those of one core. The first half describes the processor. "Measured" without more is `python
 benchmarks/machine.py --json benchmarks/machine_xeon.json`: one thread of an Intel Xeon with AVX-512 and AMX, at 3.7
 GHz, beside other processes, 2026-11-28. One value serves all processors, unless its text says otherwise, so what is
 measured on one may differ from what all models use; docs/cpu.md has both.
 
-The second half are weights of models, not properties of a processor: they were fitted to times of whole kernels, or
-assumed, and hold only beside the other terms of their model.
+The second half are weights of the model, not properties of a processor: they were fitted to times of whole kernels, or
+assumed, and hold only beside the other terms of such a kernel. Only `cost` reads figures in cycles.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ as it chooses the faster of AMX and float32 for eight products of 16 x 32 x 32 t
 2026-11-28). Measured: 480 for request and configuration by themselves, with which the three smallest would be
 slower."""
 
-# -- weights of the model of GEMM (matmul_plan, tile) ----------------------------------------------------------------
+# -- weights of GEMM -------------------------------------------------------------------------------------------------
 
 ISSUE = 0.25
 """Cycles by which a load, or an operation of the loop, delays the multiplications beside it: fitted to the times of
@@ -113,20 +113,20 @@ FAR_STREAM = 4.0
 Measured: a vector of 64 bytes takes 4.6 cycles from 2 MiB and 8.5 from 4 MiB."""
 SCALAR_COPY = 1.5
 """Cycles to load and store one element, or one vector of elements: assumed on 2026-11-21."""
-VECTOR_COPY = 0.75
-"""Cycles per element at least where vectors are copied, which come from the second-level cache: assumed on
-2026-11-27."""
+STRIDED_COPY = 1.0
+"""Cycles per element that is copied by itself between places that are strided and places that are not: columns of an
+image that are rounded or sorted into planes, assumed on 2026-11-25; pixels of planes of a Winograd convolution, fitted
+to benchmarks/winograd.json (AMD EPYC, 2026-11-24). Attention counts its time in such elements."""
 STORE_DOWN = 0.4
 """Cycles to store an element of a tile whose rows are contiguous in the result: fitted with `LINE_NEAR`."""
-FAR_COPY = 2.0
-"""More cycles per element of a left operand that is copied across its cache lines: assumed on 2026-11-25."""
 FETCH = 0.5
 """Cycles per weight that comes from memory, once for each chunk of rows: a weight of the model, set on 2026-11-21,
 and what AMD's Zen takes (`MEMORY_RATE_ZEN`). Measured: 0.96 on the Xeon; with 1.0, Swin-T's products that change took
 1.013x of the work on one thread, so it stays (docs/cpu.md, 2026-11-28)."""
 LINE_NEAR = 2.0
-"""Cycles to copy a cache line of a left operand: fitted to the layers of docs/cpu.md (Register tiles, Which operand
-has the rows; AMD EPYC with AVX2, 2026-11-26); the script was not kept."""
+"""Cycles of each cache line that a copy reads, beside those of its elements; a gathered element has a line of its own.
+Fitted to the layers of docs/cpu.md (Register tiles, Which operand has the rows; AMD EPYC with AVX2, 2026-11-26); the
+script was not kept."""
 LINE_FAR = 20.0
 """More cycles to copy a cache line, as the operand fills the cache: fitted with `LINE_NEAR`."""
 OTHER_LINE = 1.0
@@ -146,40 +146,26 @@ FAR_ROWS = 0.15
 FAR_WEIGHT = 0.28
 """The same, in cycles, if the right operand is copied: the left one is then weights. Fitted with `LINE_NEAR`."""
 
-# -- weights of the model of tiles of bfloat16 (bfloat16_plan, gemm.amx_image) ---------------------------------------
+# -- weights of tiles of bfloat16 ------------------------------------------------------------------------------------
 
 ROUND_COPY = 0.25
 """Cycles to round and copy a contiguous element: assumed on 2026-11-25."""
-ROUND_GATHER = 2.0
-"""Cycles to gather, round and copy an element of an operand: assumed on 2026-11-26."""
-ROUND_GATHER_IMAGE = 1.0
-"""Cycles to gather, round and copy a strided element of an image, whose neighbours are in the same lines: assumed on
-2026-11-26."""
 
-# -- weights of the model of windows that slide (slide) --------------------------------------------------------------
+# -- weights of windows that slide -----------------------------------------------------------------------------------
 
 SLIDE_SUM = 4.0
 """Cycles to store a vector of sums, load it, and store its result: assumed on 2026-11-25."""
-SLIDE_COPY = 3.0
-"""Cycles to fill a vector with padding, and to load and store one: assumed on 2026-11-25."""
-SLIDE_DEAL = 1.0
-"""Cycles per element that is sorted into planes: assumed on 2026-11-25."""
-SLIDE_FAR = 0.1
-"""More time, as a fraction of all cycles, where a copy does not stay in the second-level cache: assumed on
-2026-11-25."""
 
-# -- weights of the model of Winograd convolutions (winograd/cost) ---------------------------------------------------
+# -- weights of Winograd convolutions --------------------------------------------------------------------------------
 # Fitted to the nine convolutions of benchmarks/winograd.json: `python benchmarks/winograd.py -o FILE`, one thread of an
 # AMD EPYC with AVX-512, 2026-11-24.
 
 TRANSFORM = 2.5
 """Cycles per element of a tile, to transform a vector of tiles: fitted to benchmarks/winograd.json."""
-PLANE_COPY = 1.0
-"""Cycles per pixel that is copied to or from planes: fitted to benchmarks/winograd.json."""
 PLAIN_CONVOLUTION = 1.1
 """Cycles of a plain convolution, in times those of its products alone: fitted to benchmarks/winograd.json."""
 
-# -- weights of the count of loop nests (nest_cycles) ----------------------------------------------------------------
+# -- weights of loop nests -------------------------------------------------------------------------------------------
 
 FAR_LOAD = 1.0
 """Cycles per streamed vector load, beside those of its instruction: assumed on 2026-11-24, with the table of

@@ -41,7 +41,7 @@ class Matmul(CpuRule):
             return declined("its results share no operand: there are neither rows nor columns")
         ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
         given = given_value("matmul", "swapped")
-        best = ways[given] if given is not None else min(ways, key=lambda way: way.costs.working())
+        best = ways[given] if given is not None else min(ways, key=lambda way: way.price.cycles)
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
         vector = not (contraction.rows and contraction.columns)
         if vector and given is None and (best.left_packed or best.right_packed):

@@ -11,10 +11,11 @@ from tvm import ir
 
 from ..core.plans import Price
 from . import machine
+from .cost import FAR_ROW, FAR_WEIGHT
 from .gemm.chunks import Chunks
-from .matmul_costs import MatmulCosts
 from .matmul_operands import ContractionOperands
 from .matmul_tasks import Division, Tasks
+from .matmul_work import MatmulWork
 from .prefetch import UNROLLED
 from .tile import Tile, column_tiles, is_narrow, row_tiles
 
@@ -77,14 +78,14 @@ class MatmulPlan(ContractionOperands):
         return {**sizes, "constant": int(self.right_constant), **self.params.facts}
 
     @cached_property
-    def costs(self) -> MatmulCosts:
-        """The model of time."""
-        return MatmulCosts(self)
+    def work(self) -> MatmulWork:
+        """The work, as the model of time counts it."""
+        return MatmulWork(self)
 
     @property
     def price(self) -> Price:
-        """The price by the model's terms, in cycles of all threads together."""
-        return self.costs.price
+        """The price of the work by its terms, in cycles of all threads together."""
+        return self.work.whole.price
 
     # -- tile and tasks ----------------------------------------------------------------------------------------------
 
@@ -99,9 +100,9 @@ class MatmulPlan(ContractionOperands):
             *(self.batch, self.rows, self.columns, self.depth, panel_depth, params),
             threads=params.cores if self.parallel else 1,
             near_rows=self._near_rows,
-            left=self.costs.copy_of_left,
-            right=lambda tile: max(machine.FETCH, self.costs.copy_of_right(tile)),
-            far=lambda tile: (machine.FAR_WEIGHT if self.packs_right(tile) else machine.FAR_ROWS) * tile.height,
+            left=self.work.copy_of_left,
+            right=self.work.fetch_of_right,
+            far=lambda tile: FAR_WEIGHT if self.packs_right(tile) else FAR_ROW,
             steps=self._steps_of,
         )
 

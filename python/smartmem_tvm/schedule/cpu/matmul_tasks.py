@@ -13,10 +13,10 @@ from functools import cache, cached_property, lru_cache
 from itertools import product
 from math import inf
 
-from . import machine
+from .cost import Done, Rates, Threads, WorkUnit
 from .gemm.chunks import Chunks
 from .params import CpuParams
-from .tile import Tile, column_tiles, cycles_of, good_tiles, is_narrow, tiles_of
+from .tile import Tile, column_tiles, good_tiles, is_narrow, step_of, tiles_of
 
 # Times the best tile's cycles on one thread, up to which a tile is a candidate on several threads. Chosen: it bounds
 # how many candidates are compared.
@@ -61,12 +61,12 @@ class Division:
         Number of threads.
     near_rows : callable
         Tile -> rows that stay in the second-level cache.
-    left : float
-        Cycles to fetch or pack an element of the left operand.
+    left : WorkUnit or None
+        An element of the left operand that is packed; None if it is not.
     right : callable
-        Tile -> cycles to fetch or pack an element of the right operand, for each task.
+        Tile -> an element of the right operand that a task fetches or packs.
     far : callable
-        Tile -> more cycles per step of a tile where a task has more rows than `near_rows`.
+        Tile -> an element of the left operand where a task has more rows than `near_rows`.
     steps : callable
         Tile -> steps along the depth that may form a vector where fewer columns remain than a vector has.
     """
@@ -79,9 +79,9 @@ class Division:
     params: CpuParams
     threads: int
     near_rows: Callable[[Tile], int]
-    left: float
-    right: Callable[[Tile], float]
-    far: Callable[[Tile], float]
+    left: WorkUnit | None
+    right: Callable[[Tile], WorkUnit]
+    far: Callable[[Tile], WorkUnit]
     steps: Callable[[Tile], int]
 
     @cached_property
@@ -109,14 +109,14 @@ class Division:
         found, least = [], inf
         for tile in self.tiles:
             doubt = 1.0 if tile == self.tiles[0] else SURE
-            task, time = self._timer(tile)
-            alone = self.batch * task(self.rows, self.columns, self.left, 0.0)
+            task, last = self._timer(tile)
+            alone = self.batch * self._rates.cycles(task(self.rows, self.columns, True))
             if alone > _AS_GOOD * least * self.threads:
                 continue  # too slow even if all threads share the work evenly
             for rows, columns in self._pairs(tile):
                 if alone > _AS_GOOD * least * min(self.threads, self.batch * rows * columns):
                     continue  # too slow even if the threads that have a task share the work evenly
-                cycles = doubt * time(rows, columns)
+                cycles = doubt * last(rows, columns)
                 idle = cycles * self.threads / alone if self.threads > 1 else 1.0
                 found.append(Tasks(tile, rows, columns, cycles, idle))
                 least = min(least, cycles)
@@ -125,8 +125,10 @@ class Division:
 
     def shares_left(self, column_parts: int) -> bool:
         """Whether all tasks should read one copy of the left operand, for which threads are woken once more."""
-        again = self.batch * self.rows * self.left * (column_parts - 1) / self.threads
-        return self.threads > 1 and again * self.depth > machine.WAKE * self.threads
+        if self.left is None or self.threads == 1:
+            return False
+        again = self.depth * self.batch * self.rows * (column_parts - 1) / self.threads
+        return self._rates.cycles([(again, self.left)]) > self._rates.cycles([Threads(self.threads).woken()])
 
     def panels(self, tile: Tile, parts: int) -> Chunks:
         """Return the panels of each task; the last task also has the remaining columns, as a panel or beside one."""
@@ -151,42 +153,50 @@ class Division:
         most = [(m, n) for m, n in pairs if self.batch * m * n <= wanted or 1 in (m, n)]
         return sorted(most, key=lambda pair: abs(self.batch * pair[0] * pair[1] - self.threads))
 
-    def _last(self, tasks: list[float]) -> float:
-        """Return when the last thread finishes: each has the same number of a batch's tasks, in their order."""
-        each = -(-self.batch * len(tasks) // self.threads)
-        if each >= len(tasks):
-            return sum(tasks) * each / len(tasks)
-        shares = tasks if self.batch == 1 else tasks * 2
-        return max(sum(shares[first : first + each]) for first in range(0, len(tasks), each))
+    @cached_property
+    def _rates(self) -> Rates:
+        """The cycles of units, looked up once for all candidates."""
+        return Rates(self.params)
 
-    def _timer(self, tile: Tile) -> tuple[Callable[[int, int, float, float], float], Callable[[int, int], float]]:
-        """Return two functions: the cycles of a task, and those until the last thread finishes, by chunk numbers."""
-        near, right, far, steps = self.near_rows(tile), self.right(tile), self.far(tile), self.steps(tile)
+    def _timer(self, tile: Tile) -> tuple[Callable[[int, int, bool, bool], list[Done]], Callable[[int, int], float]]:
+        """Return two functions: the work of a task, and the time until the last thread finishes, by chunk numbers.
+
+        Both are of one step along the depth.
+        """
+        near, right, far, lanes = self.near_rows(tile), self.right(tile), self.far(tile), self.steps(tile)
+        threads, rates = Threads(self.threads), self._rates
         columns_of = cache(lambda parts: self.panels(tile, parts).elements(tile.width, self.columns))
         rows_of = cache(lambda parts: Chunks.of(self.rows // tile.height, parts).elements(tile.height, self.rows))
+        step = cache(lambda height, width: step_of(height, width, self.params, self.panel_depth, lanes))
 
-        step = cache(lambda height, width: cycles_of(height, width, self.params, self.panel_depth, steps))
-
-        def task(rows: int, columns: int, left: float, waiting: float) -> float:
+        def task(rows: int, columns: int, copies_left: bool, waits: bool = False) -> list[Done]:
             covering = tiles_of(tile, rows, columns, self.params)
-            work = sum(count * (step(high, wide) + waiting) for high, wide, count in covering)
-            return work + rows * left + columns * right
+            done: list[Done] = [(count, step(high, wide)) for high, wide, count in covering]
+            if waits:
+                done.append((sum(count for *_, count in covering) * tile.height, far))
+            if copies_left and self.left is not None:
+                done.append((rows, self.left))
+            return [*done, (columns, right)]
 
-        def time(row_parts: int, column_parts: int) -> float:
+        timed = cache(lambda *chunk: rates.cycles(task(*chunk)))  # many divisions have chunks of the same size
+
+        def last(row_parts: int, column_parts: int) -> float:
             rows, columns = rows_of(row_parts), columns_of(column_parts)
             shared = self.shares_left(columns.count)
-            left = 0.0 if shared else self.left
             of_rows = []
             for high in (rows.length, rows.last):
-                waiting = far if high > near else 0.0
-                whole, end = (task(high, wide, left, waiting) for wide in (columns.length, columns.last))
+                sizes = ((high, wide) for wide in (columns.length, columns.last))
+                whole, end = (timed(*size, not shared, high > near) for size in sizes)
                 of_rows.append([whole] * (columns.count - 1) + [end])
-            last = self._last(of_rows[0] * (rows.count - 1) + of_rows[1])
-            if not shared:
-                return last
-            return last + self.batch * self.rows * self.left / self.threads + machine.WAKE * self.threads / self.depth
+            tasks = of_rows[0] * (rows.count - 1) + of_rows[1]
+            return rates.until_last(threads, tasks, self.batch, self._shared_copy() if shared else ())
 
-        return task, time
+        return task, last
+
+    def _shared_copy(self) -> list[Done]:
+        """Return the copy of the left operand that all threads make together, for each step along the depth."""
+        woken, unit = Threads(self.threads).woken()
+        return [(self.batch * self.rows / self.threads, self.left), (woken / self.depth, unit)]
 
 
 def _counts(units: int, most: int) -> list[int]:

@@ -19,6 +19,7 @@ _BASELINE = (4, 16)  # lanes and registers: by definition of x86-64, every proce
 _PAIRS = {16: "avx512bw", 8: "avx2", 4: "sse2"}  # lanes -> feature with products of as many pairs of integers
 # Processor -> bytes per cycle from memory, where they differ from the default.
 _MEMORY = (("znver", MEMORY_RATE_ZEN),)
+FEW_REGISTERS = 16  # vector registers, by definition of SSE and AVX; AVX-512 and NEON have 32
 _known = Recent(8)  # LLVM takes long to list the features of a processor, and each rule needs them for each kernel
 
 

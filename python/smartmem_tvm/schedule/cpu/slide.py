@@ -31,6 +31,7 @@ from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ..core.plans import Price
 from . import machine
+from .cost import STRIDED, SUMS, THIRD_LEVEL, Copied, Done, Work
 from .gemm.axis import Axis
 from .gemm.depth import NestedDepth
 from .gemm.epilogue import Stored
@@ -40,7 +41,7 @@ from .gemm.operands import Reader
 from .params import CpuParams
 from .rule import CpuRule
 from .sliding_convolution import Convolution, convolution_of
-from .tile import best_tile, column_tiles, row_tiles, total_cycles
+from .tile import best_tile, column_tiles, row_tiles, steps_of
 from .window_band import Band
 
 _UNROLLED = 9  # elements of a window, up to which its loops are unrolled. Chosen: all those of 3 x 3
@@ -81,7 +82,7 @@ class Slide(CpuRule):
         if found is None:
             return declined("no convolution whose groups have so few channels that packing does not pay")
         plan = _Emitter(found, params)
-        priced(plan.price)
+        priced(lambda: plan.price)
         return plan
 
     def emit(self, plan: _Emitter) -> tirx.Stmt:
@@ -111,41 +112,39 @@ class _Emitter:
         batch = prod(self.extents[v] for v in self.outer)
         whole = [n for n in range(1, self.lines + 1) if self.lines % n == 0]
         enough = [n for n in whole if batch * (self.lines // n) >= wanted or n == 1]
-        lines = min(enough, key=self._cycles)
+        lines = min(enough, key=lambda n: self._work(n).price.cycles)
         tile = best_tile(self.rows, self._places(lines), p)
         written_out = prod(self.extents[v] for v in self.image.window) <= _UNROLLED
         return SlideChoice(tile.height, tile.width, p.lanes, lines, written_out, wanted > 1)
 
-    def _cycles(self, lines: int) -> float:
-        """Return the estimated cycles of all lines, `lines` at a time: products, and copies of their input."""
-        multiplying, sums, copies, far = self._terms(lines)
-        return self.lines // lines * ((multiplying + sums + copies) * (1 + far))
-
-    def _terms(self, lines: int) -> tuple[float, float, float, float]:
-        """Return the cycles of `lines` lines for products, stores of sums and copies, and the extra time of a far copy.
-
-        The last one is a fraction of the others' time, for a copy that does not fit in the second-level cache.
-        """
+    def _work(self, lines: int, shared: int = 1) -> Work:
+        """Return the work of all lines of all groups and images, `lines` at a time."""
         p, places = self.params, self._places(lines)
+        times = prod(self.extents[v] for v in self.outer) * (self.lines // lines)
         depth = self.contraction.extent(self.contraction.depth)
         tile = best_tile(self.rows, places, p)
-        work = depth * total_cycles(tile, self.rows, places, p), self.rows * places / p.lanes * machine.SLIDE_SUM
+        parts: dict[str, list[Done]] = {
+            "multiply-adds": steps_of(tile, self.rows, places, p, times=times * depth),
+            "sums": [(times * self.rows * places / p.lanes, SUMS)],
+        }
         if self.picture is None:
-            return *work, 0.0, 0.0
+            return Work(p, parts, shared=shared)
         band = self._band(lines)
         copied = band.pictures * band.places
-        copies = copied * (machine.SLIDE_COPY / p.lanes if band.phases == 1 else machine.SLIDE_DEAL)
-        return *work, copies, machine.SLIDE_FAR * (copied * machine.FLOAT_BYTES > p.panel_bytes)
+        # A band of one plane is filled with padding, and then copied in vectors.
+        vectors = band.phases == 1
+        parts["copies of the picture"] = [
+            (times * copied * 2, Copied(p.lanes)) if vectors else (times * copied, STRIDED)
+        ]
+        if copied * machine.FLOAT_BYTES > p.panel_bytes:
+            reads = 1 + -(-self.rows // tile.height)
+            parts["copies that are not near"] = [(times * copied * machine.FLOAT_BYTES * reads, THIRD_LEVEL)]
+        return Work(p, parts, shared=shared)
 
+    @property
     def price(self) -> Price:
-        """Return the price of all bands of all groups and images, in cycles of all threads together."""
-        lines = self.choice.lines
-        times = prod(self.extents[v] for v in self.outer) * (self.lines // lines)
-        *terms, far = self._terms(lines)
-        terms.append(sum(terms) * far)
-        names = "multiply-adds", "sums", "copies of the picture", "copies that are not near"
-        spent = {name: times * each for name, each in zip(names, terms, strict=True)}
-        return Price(times * sum(terms), spent, shared=self.params.cores if self.choice.parallel else 1)
+        """The price of all work, in cycles of all threads together."""
+        return self._work(self.choice.lines, self.params.cores if self.choice.parallel else 1).price
 
     def _fits(self, choice: SlideChoice) -> bool:
         return self.lines % choice.lines == 0 and choice.height <= self.rows

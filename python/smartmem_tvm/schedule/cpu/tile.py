@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice of a register tile by its cycles, with those of remainders."""
+"""The choice of a register tile by its steps along the depth, with those of remainders."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import machine
-from .params import CpuParams
-
-_FEW_REGISTERS = 16  # vector registers, by definition of SSE and AVX; AVX-512 and NEON have 32
-_PER_STEP = 2  # operations of the loop itself per step, its addition and its branch: fitted with `machine.ISSUE`
+from .cost import Done, Fma, FmaAlongDepth, Rates
+from .params import FEW_REGISTERS, CpuParams
 
 
 @dataclass(frozen=True)
@@ -44,24 +42,6 @@ def row_tiles(rows: int, height: int) -> list[tuple[int, int, int]]:
     return [each for each in tiles if each[1]]
 
 
-def cycles(height: int, width: int, params: CpuParams, depth: int = 0) -> float:
-    """Return the cycles of one step along the depth: multiplications, loads and the panel, or the latency of a sum.
-
-    Fitted to products of 840 x 256 and 840 x 512 by 960 columns, 23 tiles with AVX-512, 14 with AVX2: docs/cpu.md.
-
-    Parameters
-    ----------
-    depth : int
-        Steps along the depth; they decide in which cache a panel is.
-    """
-    vectors = -(-width // params.lanes)
-    far = depth * width * machine.FLOAT_BYTES > params.far_bytes
-    issue = machine.ISSUE if params.registers > _FEW_REGISTERS else machine.ISSUE_FEW_REGISTERS
-    beside = issue * (height + vectors + _PER_STEP) + (machine.FAR_STREAM if far else machine.STREAM) * vectors
-    busy = max(height * vectors / machine.FMA_PER_CYCLE, (height + vectors) / machine.LOADS_PER_CYCLE)
-    return max(busy + beside, machine.FMA_LATENCY)
-
-
 def fits(height: int, width: int, params: CpuParams) -> bool:
     """Whether accumulators, one row of the right operand and a broadcast fit in the registers.
 
@@ -70,9 +50,9 @@ def fits(height: int, width: int, params: CpuParams) -> bool:
     registers, too.
     """
     vectors = -(-width // params.lanes)
-    if vectors == 1 and params.registers <= _FEW_REGISTERS:
+    if vectors == 1 and params.registers <= FEW_REGISTERS:
         return 2 * height + 1 <= params.registers
-    spare = max(0, params.registers - _FEW_REGISTERS) // 8
+    spare = max(0, params.registers - FEW_REGISTERS) // 8
     return height * vectors + vectors + 1 + spare <= params.registers
 
 
@@ -92,45 +72,42 @@ def narrow_rows(width: int, params: CpuParams) -> int:
     return next((rows for rows in range(params.registers, 1, -1) if fit(rows)), 1)
 
 
-def narrow_cycles(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
-    """Return `cycles` for `height` rows in tiles of `narrow_rows`, whose sums are vectors of `steps` steps."""
-    multiplying = sum(
-        count * max(high * width / machine.FMA_PER_CYCLE, (high + width) / machine.LOADS_PER_CYCLE, machine.FMA_LATENCY)
-        for _, count, high in row_tiles(height, narrow_rows(width, params))
-    )
-    return multiplying / steps + height * width * machine.ADD_LANES / depth
-
-
-def is_narrow(height: int, width: int, params: CpuParams, depth: int, steps: int) -> bool:
-    """Whether sums are vectors of `steps` steps: for fewer columns than a vector has, if that takes less time."""
-    if steps == 1 or width >= params.lanes:
-        return False
-    return narrow_cycles(height, width, params, depth, steps) < cycles(height, width, params, depth)
-
-
-def total_cycles(tile: Tile, rows: int, columns: int, params: CpuParams, depth: int = 0, steps: int = 1) -> float:
-    """Return the cycles of one step along the depth for a `rows` x `columns` result, with its remainders.
+def step_of(height: int, width: int, params: CpuParams, depth: int = 0, lanes: int = 1) -> Fma | FmaAlongDepth:
+    """Return the faster step along the depth of `height` x `width` results: of one tile, or of sums along the depth.
 
     Parameters
     ----------
-    steps : int
-        Steps along the depth that may form a vector where fewer columns remain than a vector has.
+    depth : int
+        Steps along the depth; they decide in which cache a panel is.
+    lanes : int
+        Steps along the depth that may form a vector where there are fewer columns than a vector has.
     """
+    far = depth * width * machine.FLOAT_BYTES > params.far_bytes
+    wide = Fma(height, -(-width // params.lanes), far)
+    if lanes == 1 or width >= params.lanes:
+        return wide
+    tiles = tuple((count, high) for _, count, high in row_tiles(height, narrow_rows(width, params)))
+    narrow = FmaAlongDepth(tiles, width, lanes, depth)
+    return narrow if narrow.cycles(params) < wide.cycles(params) else wide
+
+
+def is_narrow(height: int, width: int, params: CpuParams, depth: int, lanes: int) -> bool:
+    """Whether sums are vectors of `lanes` steps: for fewer columns than a vector has, if that takes less time."""
+    return isinstance(step_of(height, width, params, depth, lanes), FmaAlongDepth)
+
+
+def steps_of(
+    tile: Tile, rows: int, columns: int, params: CpuParams, depth: int = 0, lanes: int = 1, times: float = 1
+) -> list[Done]:
+    """Return `times` steps along the depth for a `rows` x `columns` result, with its remainders."""
     covering = tiles_of(tile, rows, columns, params)
-    return sum(count * cycles_of(high, wide, params, depth, steps) for high, wide, count in covering)
+    return [(times * count, step_of(high, wide, params, depth, lanes)) for high, wide, count in covering]
 
 
 def tiles_of(tile: Tile, rows: int, columns: int, params: CpuParams) -> list[tuple[int, int, int]]:
     """Return (height, width, number) of the tiles that cover a `rows` x `columns` result."""
     widths = [(tile.width, columns // tile.width), *((w, 1) for w in column_tiles(columns % tile.width, params))]
     return [(h, w, nh * nw) for _, nh, h in row_tiles(rows, tile.height) for w, nw in widths if nw]
-
-
-def cycles_of(height: int, width: int, params: CpuParams, depth: int, steps: int) -> float:
-    """Return `cycles`, or `narrow_cycles` where sums are vectors of steps."""
-    if is_narrow(height, width, params, depth, steps):
-        return narrow_cycles(height, width, params, depth, steps)
-    return cycles(height, width, params, depth)
 
 
 def best_tile(rows: int, columns: int, params: CpuParams, depth: int = 0, widths: Sequence[int] = ()) -> Tile:
@@ -155,7 +132,8 @@ def good_tiles(
     if not small:
         width = min(columns, params.lanes)
         small = [Tile(h, width) for h in range(1, min(rows, params.tile_rows[-1]) + 1) if fits(h, width, params)][-1:]
-    total = {tile: total_cycles(tile, rows, columns, params, depth) for tile in small}
+    rates = Rates(params)
+    total = {tile: rates.cycles(steps_of(tile, rows, columns, params, depth)) for tile in small}
     # At equal cost, fewer and larger tiles read the panels less often.
     best, *others = sorted(small, key=lambda t: (total[t], -t.height * t.width))
     return [best, *(tile for tile in others if total[tile] < waste * total[best])]

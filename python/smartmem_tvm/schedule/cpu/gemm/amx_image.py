@@ -19,7 +19,7 @@ from ....ir.kernel import substitute
 from ...core.contraction import Contraction
 from ...core.expressions import Walk
 from ...core.nest import Scope, index
-from .. import machine
+from ..cost import ROUNDED, STRIDED, Done
 from ..sliding_image import Image, image_of
 from . import amx
 from .amx import DEPTH, SIDE
@@ -104,11 +104,9 @@ class AmxImage:
         taps, lines, blocks, pairs, side = self.shape(-(-results // self.columns))
         return taps * lines * blocks * pairs * side * 2
 
-    def cycles(self, results: int) -> float:
-        """Return the estimated cycles to copy the tiles for some results."""
-        return self.elements(results) * (
-            machine.ROUND_COPY if self.image.strides[1] == 1 else machine.ROUND_GATHER_IMAGE
-        )
+    def copies(self, results: int) -> Done:
+        """Return the elements that are copied into the tiles for some results, of columns that may be strided."""
+        return self.elements(results), ROUNDED if self.image.strides[1] == 1 else STRIDED
 
     def tiles_of(self, results: int) -> int:
         """Return the number of tiles that hold some results."""

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from ..machine import FLOAT_BYTES, FMA_LANES, THIRD_LEVEL_RATE, WAKE_WINOGRAD
-from ..tile import Tile, best_tile, tile_widths, total_cycles
-from .plan import BLOCK_BYTES, SUMS_BYTES, Division, WinogradPlan, far_cycles
+from ..cost import Done, Threads
+from ..machine import FLOAT_BYTES
+from ..tile import Tile, best_tile, steps_of, tile_widths
+from .plan import BLOCK_BYTES, SUMS_BYTES, Division, WinogradPlan, far_bytes, work_of
 
 
 class ChannelPlan(WinogradPlan):
@@ -16,43 +17,42 @@ class ChannelPlan(WinogradPlan):
 
     copies = False
 
-    def block_cycles(self, rows: int) -> float:
-        """Return the estimated cycles of the products of all blocks of `rows` rows of tiles."""
-        blocks, tiles, lanes = -(-self.down // rows), rows * self.across, self.params.lanes
+    def _block(self, rows: int, times: float) -> tuple[list[Done], float]:
+        """Return the products of all blocks of `rows` rows of tiles, and their far bytes."""
+        blocks, tiles = -(-self.down // rows), rows * self.across
         depth, tile = self.points * self.channels, self._tile(tiles)
-        step = total_cycles(tile, tiles, self._places, self.params, self.channels)
+        products = steps_of(tile, tiles, self._places, self.params, self.channels, times=times * blocks * depth)
         weights, left = (depth * each * FLOAT_BYTES for each in (self._places, tiles))
         sums = self.points * self._places * tiles * FLOAT_BYTES
-        # In vectors that are multiplied in one, as `WinogradPlan` counts them.
-        return blocks * depth * step * FMA_LANES / lanes + far_cycles(blocks, weights, left, sums)
+        return products, times * far_bytes(blocks, weights, left, sums)
 
     def _inside(self) -> Iterator[Division]:
         """Yield divisions of one picture at a time, if all caches together hold its tiles.
 
         A task has some rows of tiles and some panels.
         """
-        threads, depth = self.threads, self.points * self.channels
+        threads, depth = Threads(self.threads), self.points * self.channels
         for width in tile_widths(self.params):
             if self.filters % width:  # the last panel would be another loop, and another shape
                 continue
             panels = self.filters // width
-            for rows in sorted({-(-self.down // parts) for parts in range(1, min(self.down, 2 * threads) + 1)}):
+            for rows in sorted({-(-self.down // parts) for parts in range(1, min(self.down, 2 * threads.count) + 1)}):
                 parts, tiles = -(-self.down // rows), rows * self.across
                 tile = best_tile(tiles, width, self.params, self.channels, (width,))
-                step = total_cycles(tile, tiles, width, self.params, self.channels)
                 held = parts * tiles * depth * FLOAT_BYTES
-                if held > threads * BLOCK_BYTES:
+                if held > threads.count * BLOCK_BYTES:
                     continue
                 for together in (n for n in range(1, panels + 1) if panels % n == 0):
                     sums = self.points * tiles * width * together * FLOAT_BYTES
                     if sums > SUMS_BYTES and together > 1:
                         break
                     far = depth * (together * width + tiles) * FLOAT_BYTES + (2 * sums if sums > SUMS_BYTES else 0)
-                    task = together * depth * step * FMA_LANES / self.params.lanes + far / THIRD_LEVEL_RATE
-                    turns = -(-parts * panels // together // threads)
-                    waking = 2 * WAKE_WINOGRAD * threads
-                    cycles = self.pictures * (held / THIRD_LEVEL_RATE / threads + turns * task + waking)
-                    yield Division(parts * rows, False, cycles, 1 / threads, parts, tile, together)
+                    turns = self.pictures * threads.rounds(parts * panels // together)
+                    sizes = tile, tiles, width, self.params, self.channels
+                    products = steps_of(*sizes, times=turns * together * depth)
+                    read = self.pictures * held / threads.count + turns * far
+                    work = work_of(products, read, threads.woken_at_points(2 * self.pictures))
+                    yield Division(parts * rows, False, work, 1 / threads.count, parts, tile, together)
 
     @property
     def _places(self) -> int:

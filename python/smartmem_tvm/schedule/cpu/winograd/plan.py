@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import chain
 from typing import ClassVar
 
-from ..machine import FLOAT_BYTES, SECOND_LEVEL_BYTES, THIRD_LEVEL_RATE, WAKE_WINOGRAD
+from ..cost import THIRD_LEVEL, AtPoints, Done, Fma, PointFma, Rates, Threads
+from ..machine import FLOAT_BYTES, SECOND_LEVEL_BYTES
 from ..params import CpuParams
-from ..tile import Tile, cycles, fits
+from ..tile import Tile, fits
 from .shape import Windows
 from .transforms import WINDOW
 
@@ -19,14 +21,23 @@ SUMS_BYTES = SECOND_LEVEL_BYTES // 4  # of the products of a group of filters
 _MOST_VECTORS = 6  # vectors in a row of a register tile. Chosen: no times were kept (2026-11-24)
 
 
-def far_cycles(blocks: int, weights: int, tiles: int, sums: int) -> float:
-    """Return the cycles of reads from the third-level cache, by the bytes of all weights, a block's tiles and sums.
+def far_bytes(blocks: int, weights: int, tiles: int, sums: int) -> int:
+    """Return the bytes that come from the third-level cache, by those of all weights, a block's tiles and sums.
 
     The first read of the weights is not counted.
     """
     chunks = -(-sums // SUMS_BYTES)
     again = tiles * (1 + chunks) if tiles > BLOCK_BYTES else 0
-    return ((blocks - 1) * weights + blocks * again) / THIRD_LEVEL_RATE
+    return (blocks - 1) * weights + blocks * again
+
+
+def work_of(products: Sequence[Done], far: float, woken: Done) -> dict[str, Sequence[Done]]:
+    """Return the work of a division by terms: products, bytes from the third-level cache, threads to wake."""
+    return {
+        "products at all points": products,
+        "third-level cache": [(far, AtPoints(THIRD_LEVEL))],
+        "threads to wake": [woken],
+    }
 
 
 @dataclass(frozen=True)
@@ -39,8 +50,8 @@ class Division:
         Rows of tiles in a block.
     outside : bool
         Blocks are divided among the threads; else all threads work on one block after the other.
-    cycles : float
-        Estimated cycles until the last thread finishes its products.
+    work : mapping of str to sequence of Done
+        The work until the last thread finishes its products, by terms.
     share : float
         The busiest thread's share of all transforms, from 0 to 1.
     parts : int
@@ -56,7 +67,7 @@ class Division:
 
     rows: int
     outside: bool
-    cycles: float
+    work: Mapping[str, Sequence[Done]] = field(compare=False)
     share: float
     parts: int = 1
     tile: Tile | None = None
@@ -131,31 +142,35 @@ class WinogradPlan:
     @cached_property
     def division(self) -> Division:
         """The fastest division; small blocks read the weights more often, and large ones do not fit in the cache."""
-        return min(self._divisions(), key=lambda each: (each.cycles, -each.rows))
+        rates = Rates(self.params)
+
+        def order(each: Division) -> tuple[float, int]:
+            return rates.cycles(chain(*each.work.values())), -each.rows
+
+        return min(self._divisions(), key=order)
 
     def _divisions(self) -> Iterator[Division]:
-        waking = WAKE_WINOGRAD * self.threads if self.parallel else 0
+        threads = Threads(self.threads)
         for rows in range(1, self.down + 1):
-            share = self._share(self._tasks(rows))
-            yield Division(rows, self.parallel, self.pictures * self.block_cycles(rows) * share + waking, share)
+            share = threads.share(self._tasks(rows))
+            products, far = self._block(rows, self.pictures * share)
+            yield Division(rows, self.parallel, work_of(products, far, threads.woken_at_points()), share)
         if self.parallel:
             yield from self._inside()
 
     def _inside(self) -> Iterator[Division]:
         """Yield divisions with one block after the other, whose channels, then filters, the threads share."""
+        threads = Threads(self.threads)
         for rows in range(1, self.down + 1):
-            panels, together = self._panels(rows), self._together(rows, inside=True)
-            chunks = -(-panels // together)
-            share = min(1.0, -(-chunks // self.threads) * together / panels)
-            waking, products = self._tasks(rows) * WAKE_WINOGRAD * self.threads, self.pictures * self.block_cycles(rows)
-            yield Division(rows, False, products * share + 2 * waking, max(share, 1 / self.threads))
-            sums = 2 * self._tasks(rows) * self._sums_bytes(rows, panels)
-            cycles = products * self._share(self.points * panels) + sums / THIRD_LEVEL_RATE / self.threads + 3 * waking
-            yield Division(rows, False, cycles, self._share(min(self.channels, self.filters)), apart=True)
-
-    def _share(self, tasks: int) -> float:
-        """Return the busiest thread's share of `tasks` equal tasks, from 0 to 1."""
-        return -(-tasks // self.threads) / tasks
+            panels, together, tasks = self._panels(rows), self._together(rows, inside=True), self._tasks(rows)
+            share = min(1.0, threads.rounds(-(-panels // together)) * together / panels)
+            products, far = self._block(rows, self.pictures * share)
+            work = work_of(products, far, threads.woken_at_points(2 * tasks))
+            yield Division(rows, False, work, max(share, 1 / self.threads))
+            products, far = self._block(rows, self.pictures * threads.share(self.points * panels))
+            sums = 2 * tasks * self._sums_bytes(rows, panels) / self.threads
+            work = work_of(products, far + sums, threads.woken_at_points(3 * tasks))
+            yield Division(rows, False, work, threads.share(min(self.channels, self.filters)), apart=True)
 
     def _sums_bytes(self, rows: int, panels: int) -> int:
         """Return the bytes of the products of `panels` panels with a block of `rows` rows of tiles."""
@@ -170,18 +185,16 @@ class WinogradPlan:
         """Number of rows of tiles in a block."""
         return self.division.rows
 
-    def block_cycles(self, rows: int) -> float:
-        """Return the estimated cycles of the products of all blocks of a picture, with `rows` rows of tiles each.
-
-        Their multiplications are counted in vectors, each of which takes lanes / `FMA_LANES` cycles.
-        """
+    def _block(self, rows: int, times: float) -> tuple[list[Done], float]:
+        """Return the products of all blocks of a picture, with `rows` rows of tiles each, and their far bytes."""
         blocks, vectors = -(-self.down // rows), self._vectors(rows)
         tile = self.tile_for(vectors)
         depth, panels = self.points * self.channels, self._panels(rows)
         weights = depth * panels * tile.height * FLOAT_BYTES
         tiles = depth * vectors * self.params.lanes * FLOAT_BYTES
         sums = self.points * panels * tile.height * vectors * self.params.lanes * FLOAT_BYTES
-        return blocks * depth * self.step_cycles(tile, vectors) + far_cycles(blocks, weights, tiles, sums)
+        products = self._steps(tile, vectors, PointFma, times * blocks * depth)
+        return products, times * far_bytes(blocks, weights, tiles, sums)
 
     def _vectors(self, rows: int) -> int:
         return -(-rows * self.across // self.params.lanes)
@@ -244,23 +257,18 @@ class WinogradPlan:
             if fits(height, wide * lanes, self.params)
         ]
 
-        def time(height: int, wide: int) -> float:
-            return cycles(height, wide * lanes, self.params)
+        rates = Rates(self.params)
 
-        return min(candidates, key=lambda tile: (self._over(tile, vectors, time), -tile.height * tile.width))
+        def order(tile: Tile) -> tuple[float, int]:
+            return rates.cycles(self._steps(tile, vectors, Fma)), -tile.height * tile.width
 
-    def step_cycles(self, tile: Tile, vectors: int) -> float:
-        """Return the estimated time of one step along the depth, for all filters and `vectors` vectors of tiles.
+        return min(candidates, key=order)
 
-        It is counted in vectors that are multiplied in one.
-        """
-        return self._over(tile, vectors, _step)
-
-    def _over(self, tile: Tile, vectors: int, step: Callable[[int, int], float]) -> float:
-        """Return the sum of ``step(height, vectors)`` over the register tiles."""
-        wide = tile.width // self.params.lanes
-        parts = ((wide, vectors // wide), (vectors % wide, 1))
-        return -(-self.filters // tile.height) * sum(count * step(tile.height, n) for n, count in parts if n)
+    def _steps(self, tile: Tile, vectors: int, kind: type[Fma | PointFma], times: float = 1) -> list[Done]:
+        """Return `times` steps along the depth, for all filters and `vectors` vectors of tiles."""
+        wide, high = tile.width // self.params.lanes, -(-self.filters // tile.height)
+        strips = ((wide, vectors // wide), (vectors % wide, 1))
+        return [(times * high * count, kind(tile.height, n)) for n, count in strips if n]
 
     @property
     def panel(self) -> int:
@@ -313,8 +321,3 @@ class WinogradPlan:
 
 def _heights(filters: int) -> list[int]:
     return [n for n in (4, 6, 8, 10, 12, 14, 16, 20, 24, 28) if n <= max(4, filters)]
-
-
-def _step(height: int, vectors: int) -> float:
-    """Return the time of a step, in vectors that are multiplied in one: products, loads, and the latency of a sum."""
-    return max(height * vectors, 0.5 * height + vectors, 4.0)

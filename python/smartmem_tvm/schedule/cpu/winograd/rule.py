@@ -14,11 +14,11 @@ from ...core.nest import index
 from ..params import CpuParams
 from ..rule import CpuRule
 from .channel_nest import ChannelNest
-from .cost import price
 from .nest import WinogradNest
 from .plan import WinogradPlan
 from .shape import Windows, windows_in
 from .transforms import transforms
+from .winograd_work import work
 
 
 class Winograd(CpuRule):
@@ -60,7 +60,7 @@ class Winograd(CpuRule):
         plan = self.choose(windows, params)
         if plan is None:
             return self._leave(last_reason())
-        priced(lambda: price(plan))
+        priced(lambda: work(plan).price)
         return plan
 
     def _leave(self, reason: str) -> None:

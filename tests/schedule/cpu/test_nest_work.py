@@ -6,13 +6,15 @@ from tvm import te, tirx
 
 from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.schedule.core.nest import PARALLEL, UNROLL, VECTOR, loop, scratch, store
-from smartmem_tvm.schedule.cpu.nest_cycles import NestCycles, most_of
+from smartmem_tvm.schedule.cpu.cost import Rates
+from smartmem_tvm.schedule.cpu.nest_work import NestWork, most_of
+from smartmem_tvm.schedule.cpu.params import CpuParams
 
 LANES = 16
 
 
-def cycles(body) -> float:
-    return NestCycles(LANES).of(body)
+def cycles(body, cores=1) -> float:
+    return Rates(CpuParams(lanes=LANES)).cycles(NestWork(LANES, cores).of(body))
 
 
 def mapped(value, length=4096, kind=None):
@@ -48,7 +50,7 @@ def test_work_that_is_done_again_is_counted_again():
 @pytest.mark.parametrize(("tasks", "cores", "turns"), [(16, 16, 1), (17, 16, 2), (2, 16, 1), (12, 5, 3), (7, 1, 7)])
 def test_the_thread_with_most_tasks_counts(tasks, cores, turns):
     task = mapped(lambda x, i: te.exp(x[i]))
-    found = NestCycles(LANES, cores).of(loop(tasks, lambda _: task, kind=PARALLEL))
+    found = cycles(loop(tasks, lambda _: task, kind=PARALLEL), cores)
     assert found == pytest.approx(turns * cycles(task), rel=0.01)
 
 

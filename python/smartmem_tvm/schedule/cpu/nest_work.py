@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a scheduled loop nest on a CPU, counted in the operations of its innermost loops.
+"""The work of a scheduled loop nest on a CPU: the operations, loads and stores of its innermost loops.
 
-The nest shows everything that a rule decided: recomputation, vectorised loops, accumulators in registers. So one model
-counts the nests of all rules. An innermost loop, with its unrolled and vectorised loops, takes per iteration the
-longest of
-
-    its arithmetic and calls, two at a time;   its loads;   its stores;   the latency of the previous sum
-
-each counted in vectors where TVM or LLVM vectorise it, and in elements where a condition, a gather or a division of an
-index by the loop variable prevents that.
+The nest shows everything that a rule decided: recomputation, vectorised loops, accumulators in registers. So the nests
+of all rules are counted in one way. Operations are counted in vectors where TVM or LLVM vectorise a loop, and in
+elements where a condition, a gather or a division of an index by the loop variable prevents that.
 """
 
 from __future__ import annotations
@@ -23,26 +18,13 @@ from ...ir.index_map import function_name, is_if_then_else, variables
 from ...ir.walk import collect, contains, loads
 from ..core.expressions import Walk, choices
 from ..core.nest import PARALLEL, UNROLL, VECTOR
-from .machine import (
-    CONDITION_OF_ELEMENT,
-    CONDITION_OF_VECTOR,
-    DIVISION,
-    FAR_LOAD,
-    FMA_LATENCY,
-    FMA_PER_CYCLE,
-    FUNCTION_OF_ELEMENT,
-    FUNCTION_OF_VECTOR,
-    ITERATION,
-    LOADS_PER_CYCLE,
-    SHUFFLE,
-)
+from .cost import BRANCH, ITERATION, Done, Iteration, LoopStore, Operations, Threads
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _DIVIDED = (tirx.FloorDiv, tirx.FloorMod)
 _CHEAP_CALLS = frozenset({"fabs", "reinterpret", "isnan", "floor", "ceil", "max", "min", "fma"})
 _ROOTS = frozenset({"sqrt", "rsqrt"})
-_FUNCTION = {True: FUNCTION_OF_VECTOR, False: FUNCTION_OF_ELEMENT}  # for vectors, for elements
-_CONDITION = {True: CONDITION_OF_VECTOR, False: CONDITION_OF_ELEMENT}
+_PLAIN, _DIVISION, _FUNCTION = Operations(plain=1), Operations(divisions=1), Operations(functions=1)
 _NEAR = 4  # elements: the stride up to which LLVM makes a vector by shuffles; assumed (2026-11-24), not measured
 
 
@@ -54,8 +36,8 @@ class _Place:
     loops: tuple[tirx.For, ...]
 
 
-class NestCycles:
-    """Cycles of a nest.
+class NestWork:
+    """The work of a nest.
 
     Parameters
     ----------
@@ -66,47 +48,51 @@ class NestCycles:
     """
 
     def __init__(self, lanes: int, cores: int = 1):
-        self.lanes, self.cores = lanes, cores
+        self.lanes, self.threads = lanes, Threads(cores)
         self.extents: dict = {}
 
-    def of(self, body: tirx.Stmt) -> float:
-        """Return the cycles until the busiest thread finishes."""
+    def of(self, body: tirx.Stmt, times: int = 1) -> list[Done]:
+        """Return the work of the busiest thread, if the nest runs a number of times."""
         places = _places(body)
         if places is not None:
-            return self._innermost(places, None)
+            return self._innermost(places, None, times)
         if isinstance(body, tirx.For):
-            return self._loop(body)
+            return self._loop(body, times)
         if isinstance(body, tirx.SeqStmt):
-            return sum(map(self.of, body.seq))
+            return [done for each in body.seq for done in self.of(each, times)]
         if isinstance(body, s_tir.SBlockRealize):
-            return self.of(body.block.body)
+            return self.of(body.block.body, times)
         if isinstance(body, tirx.IfThenElse):
-            return _CONDITION[False] + self.of(body.then_case) + (self.of(body.else_case) if body.else_case else 0)
+            cases = [each for each in (body.then_case, body.else_case) if each]
+            return [(times, BRANCH), *(done for each in cases for done in self.of(each, times))]
         inner = getattr(body, "body", None)
-        return self.of(inner) if inner is not None else 0.0
+        return self.of(inner, times) if inner is not None else []
 
-    def _loop(self, loop: tirx.For) -> float:
+    def _loop(self, loop: tirx.For, times: int) -> list[Done]:
         self.extents[loop.loop_var] = most_of(loop.extent)
         places = _places(loop.body)
-        if places is None:
-            return self._turns(loop) * (self.of(loop.body) + ITERATION)
-        return self._innermost(places, loop)
+        if places is not None:
+            return self._innermost(places, loop, times)
+        times *= self._turns(loop)
+        return [*self.of(loop.body, times), (times, ITERATION)]
 
     def _turns(self, loop: tirx.For) -> int:
         """Return the number of iterations of a loop on one thread."""
-        return -(-self.extents[loop.loop_var] // (self.cores if loop.kind == PARALLEL else 1))
+        extent = self.extents[loop.loop_var]
+        return self.threads.rounds(extent) if loop.kind == PARALLEL else extent
 
     # -- innermost loops ---------------------------------------------------------------------------------------------
 
-    def _innermost(self, places: Sequence[_Place], loop: tirx.For | None) -> float:
+    def _innermost(self, places: Sequence[_Place], loop: tirx.For | None, times: int) -> list[Done]:
         for place in places:
             self.extents.update({each.loop_var: most_of(each.extent) for each in place.loops})
-        count = self._turns(loop) if loop is not None else 1
         alone = loop is not None and loop.kind != PARALLEL
         if alone and all(self._runs_in_vectors(place, loop.loop_var) for place in places):
-            return sum(self._cycles(_Place(p.store, (*p.loops, loop)), None, loop.loop_var)[0] for p in places)
-        found = [self._cycles(place, loop.loop_var if loop is not None else None) for place in places]
-        return count * (max(sum(each for each, _ in found), max(wait for _, wait in found)) + ITERATION)
+            whole = (self._stored(_Place(p.store, (*p.loops, loop)), None, loop.loop_var) for p in places)
+            return [(times, Iteration((each,))) for each in whole]
+        running = loop.loop_var if loop is not None else None
+        times *= self._turns(loop) if loop is not None else 1
+        return [(times, Iteration(tuple(self._stored(place, running) for place in places))), (times, ITERATION)]
 
     def _runs_in_vectors(self, place: _Place, var) -> bool:
         """Whether LLVM vectorises a plain loop: each access has a constant stride, and there is no reduction."""
@@ -119,8 +105,8 @@ class NestCycles:
             place.store.value, [var]
         )
 
-    def _cycles(self, place: _Place, running, vector=None) -> tuple[float, float]:
-        """Return the cycles of one iteration of the loop over `running`, and the latency of the one before it."""
+    def _stored(self, place: _Place, running, vector=None) -> LoopStore:
+        """Return the work of a store in one iteration of the loop over `running`."""
         store, extents = place.store, {each.loop_var: self.extents[each.loop_var] for each in place.loops}
         lanes = [each.loop_var for each in place.loops if each.kind == VECTOR or each.loop_var.same_as(vector)]
         accesses = _accesses(store)
@@ -132,22 +118,25 @@ class NestCycles:
         work, read = _value(store.value, in_vectors, varying)
         own = [each for each in read if each.source.same_as(store.buffer)]
         sums = bool(own) and running is not None and running not in variables([*store.indices])
-        spread = times * sum(self._spread(each, lanes) for each in accesses) if in_vectors else 0.0
-        loaded = sum(self._reads(load, steps, running) for load in read if not (sums and load in own))
-        written = 0 if sums else times
-        return max(times * work + spread, loaded / LOADS_PER_CYCLE, float(written)), FMA_LATENCY if sums else 0.0
+        shuffles = times * sum(self._shuffles(each, lanes) for each in accesses) if in_vectors else 0
+        reads = [self._reads(load, steps, running) for load in read if not (sums and load in own)]
+        still, streamed = (sum(number for number, moves in reads if moves == which) for which in (False, True))
+        return LoopStore(times, work, in_vectors, shuffles, still, streamed, sums)
 
-    def _spread(self, access: tuple, lanes: Sequence) -> float:
-        """Return the cycles to gather or scatter a vector whose elements are not contiguous."""
+    def _shuffles(self, access: tuple, lanes: Sequence) -> int:
+        """Return the shuffles that gather or scatter a vector whose elements are not contiguous."""
         apart = max((abs(self.step(*access, v)) for v in lanes), default=0)
-        return 0.0 if apart <= 1 else SHUFFLE * apart if apart <= _NEAR else float(self.lanes)
+        return 0 if apart <= 1 else apart if apart <= _NEAR else self.lanes
 
-    def _reads(self, load, steps: dict, running) -> float:
-        """Return how often a load runs in an iteration: once for all unrolled loops that it does not depend on."""
+    def _reads(self, load, steps: dict, running) -> tuple[int, bool]:
+        """Return how often a load runs in an iteration, and whether the next iteration loads something else.
+
+        It runs once for all unrolled loops that it does not depend on.
+        """
         used = variables([*load.indices])
         if running is not None and running not in used and not any(v in used for v in steps):
-            return 0.0
-        return math.prod(count for v, count in steps.items() if v in used) * (1 + FAR_LOAD * (running in used))
+            return 0, False
+        return math.prod(count for v, count in steps.items() if v in used), running in used
 
     def step(self, buffer, indices, var) -> int | None:
         """Return the stride of an access along `var`, in elements; None if it varies."""
@@ -210,34 +199,33 @@ def _chooses_source(value, lanes: Sequence) -> bool:
     return any(all(map(loads, ways)) and any(v in lanes for v in variables(c)) for c, *ways in found)
 
 
-def _value(expr, in_vectors: bool, varying: Sequence) -> tuple[float, list]:
-    """Return the cycles of an element, or of a vector of them, and its loads; of alternatives the longer one.
+def _value(expr, in_vectors: bool, varying: Sequence) -> tuple[Operations, list]:
+    """Return the operations of an element, or of a vector of them, and its loads; of alternatives the longer one.
 
     A costly operation that depends on none of the `varying` variables runs once before the loop, and is free here.
     """
     if isinstance(expr, ir.TensorLoad):
-        divisions = 0 if in_vectors else len(collect([*expr.indices], _DIVIDED))
-        return float(divisions), [expr]
+        return Operations(places=0 if in_vectors else len(collect([*expr.indices], _DIVIDED))), [expr]
     if isinstance(expr, tirx.Select) or is_if_then_else(expr):
         ways = (expr.true_value, expr.false_value) if isinstance(expr, tirx.Select) else expr.args[1:]
-        cycles, read = max((_value(way, in_vectors, varying) for way in ways), key=lambda way: (way[0], len(way[1])))
-        return cycles + _CONDITION[in_vectors], read
-    parts, own = _operation(expr, in_vectors)
-    if own > 1 and not any(v in varying for v in variables(expr)):
-        own = 0.0
+        found = (_value(way, in_vectors, varying) for way in ways)
+        work, read = max(found, key=lambda way: (way[0].cycles_in(in_vectors), len(way[1])))
+        return work + Operations(conditions=1), read
+    parts, own = _operation(expr)
+    if own in (_DIVISION, _FUNCTION) and not any(v in varying for v in variables(expr)):
+        own = Operations()
     found = [_value(part, in_vectors, varying) for part in parts]
-    return own + sum(cycles for cycles, _ in found), [load for _, read in found for load in read]
+    return sum((work for work, _ in found), own), [load for _, read in found for load in read]
 
 
-def _operation(expr, in_vectors: bool) -> tuple[list, float]:
-    """Return the operands of an operation, and its own cycles."""
+def _operation(expr) -> tuple[list, Operations]:
+    """Return the operands of an operation, and the operation itself; an addition to a product is free."""
     if isinstance(expr, ir.Call):
         name = function_name(expr)
-        own = 1 / FMA_PER_CYCLE if name in _CHEAP_CALLS else DIVISION if name in _ROOTS else _FUNCTION[in_vectors]
-        return list(expr.args), own
+        return list(expr.args), _PLAIN if name in _CHEAP_CALLS else _DIVISION if name in _ROOTS else _FUNCTION
     if isinstance(expr, tirx.Cast):
-        return [expr.value], 1 / FMA_PER_CYCLE
+        return [expr.value], _PLAIN
     if isinstance(expr, _ARITHMETIC):
         fused = isinstance(expr, tirx.Add | tirx.Sub) and any(isinstance(each, tirx.Mul) for each in (expr.a, expr.b))
-        return [expr.a, expr.b], DIVISION if isinstance(expr, tirx.Div) else 0 if fused else 1 / FMA_PER_CYCLE
-    return [], 0.0
+        return [expr.a, expr.b], _DIVISION if isinstance(expr, tirx.Div) else Operations() if fused else _PLAIN
+    return [], Operations()
