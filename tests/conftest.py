@@ -52,6 +52,23 @@ def same_threads():
         os.environ["TVM_NUM_THREADS"] = before
 
 
+# These tests say what kernels compute. TVM begins each kernel with a check of each argument, for which LLVM takes
+# longer than for the loops of a small kernel. tests/deploy, tests/cli and tests/test_*.py keep the checks.
+_UNCHECKED = {"frontend", "schedule", "transform"}
+
+
+@pytest.fixture(autouse=True)
+def unchecked_arguments(request):
+    """Compile kernels without TVM's checks of their arguments, in the folders of `_UNCHECKED`."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] not in _UNCHECKED:
+        yield
+        return
+    import tvm
+
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+        yield
+
+
 def pytest_addoption(parser):
     """Add the option that rewrites golden files, to be reviewed in the diff."""
     parser.addoption("--update-golden", action="store_true", help="write the golden files below tests/golden anew")

@@ -14,6 +14,8 @@ from smartmem_tvm.ir.kernel import shape_of
 from smartmem_tvm.ir.movement import movement
 
 op = relax.op
+# For modules whose values are compared and whose machine code is not: LLVM optimizes nothing, in a fifth of the time.
+UNOPTIMIZED = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 
 
 def module(build, *shapes, dtype="float32") -> tvm.IRModule:
@@ -100,13 +102,16 @@ _KEPT = 16  # modules; a test compares the same one with many others right after
 
 
 def built(mod: tvm.IRModule) -> relax.VirtualMachine:
-    """Compile without TVM's fusion and schedules; a module with the same structure and constants is not built again."""
+    """Compile without TVM's fusion, schedules and LLVM's optimizations.
+
+    A module with the same structure and constants is not built again.
+    """
     key = tvm_ffi.structural_hash(mod)
     for known, machine in _BUILT.get(key, ()):
         if tvm_ffi.structural_equal(known, mod):
             _BUILT.move_to_end(key)
             return machine
-    machine = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="default_build"), tvm.cpu())
+    machine = relax.VirtualMachine(relax.build(mod, UNOPTIMIZED, relax_pipeline="default_build"), tvm.cpu())
     _BUILT.setdefault(key, []).append((mod, machine))
     if len(_BUILT) > _KEPT:
         _BUILT.popitem(last=False)

@@ -2,6 +2,7 @@
 """scripts/count_house.py counts places with the order of rules, cost models, and constants without a measurement."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -97,11 +98,11 @@ def test_models_emitters_and_names(counted):
     assert found["class names used more than once in schedule/"] == 1
 
 
-def test_the_order_of_rules_has_one_owner():
+def test_the_order_of_rules_has_one_owner(monkeypatch):
     """The owner also cuts kernels of several families, by the rules that it is given."""
-    done = subprocess.run([sys.executable, str(SCRIPT), "--json"], check=True, capture_output=True, text=True)
-    listed = json.loads(done.stdout)["listed"]["places that know the order of rules"]
-    assert listed == ["schedule/choose.py", "schedule/core/sequence.py"]
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    script = runpy.run_path(str(SCRIPT))
+    assert script["House"](script["PACKAGE"]).orders() == ["schedule/choose.py", "schedule/core/sequence.py"]
 
 
 def test_the_table_names_what_it_counts(counted, tmp_path):

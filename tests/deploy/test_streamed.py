@@ -115,9 +115,9 @@ def test_a_folder_runs_within_its_budget_and_others(folder, x, expected):
     loaded = load(folder)
     assert loaded.vm.memory_plan.bytes <= 600_000
     np.testing.assert_array_equal(loaded.run(x)[0], expected)
-    start = time.perf_counter()
+    start = time.process_time()  # not the clock, as other work may take the cores
     loaded.set_memory_budget("400kB")
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     np.testing.assert_array_equal(loaded.run(x)[0], expected)
     smaller = load(folder, memory_budget="300kB")
     assert smaller.vm.memory_plan.bytes <= 300_000

@@ -9,6 +9,7 @@ import tvm
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from helpers import UNOPTIMIZED
 from smartmem_tvm.frontend import check_inputs, from_onnx, input_spec
 
 
@@ -31,7 +32,7 @@ def _build(nodes, inputs, outputs, constants=None, opset=17, domains=(), **model
 
 
 def _run_tvm(mod, arrays):
-    machine = tvm.relax.VirtualMachine(tvm.relax.build(mod, "llvm"), tvm.cpu())
+    machine = tvm.relax.VirtualMachine(tvm.relax.build(mod, UNOPTIMIZED), tvm.cpu())
     result = machine["main"](*map(tvm.runtime.tensor, check_inputs(mod, arrays)))
     return [each.numpy() for each in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]
 
