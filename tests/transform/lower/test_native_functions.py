@@ -5,13 +5,18 @@ import numpy as np
 import pytest
 import tvm
 from tvm import ir, te, tirx
+from tvm.relax import op
 
+import smartmem_tvm
+from helpers import module, random
 from native_numbers import EXACT, EXPONENTS, MEASURED, function, numbers
 from smartmem_tvm.deploy.textures import BUFFERS_PIPELINE, TIR_PIPELINE
 from smartmem_tvm.ir.index_map import function_name
 from smartmem_tvm.ir.walk import collect
+from smartmem_tvm.tables.precisions import PRECISIONS
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import NativeFunctions
+from smartmem_tvm.transform.lower import native_functions
 from texture_modules import TARGET, body, opencl, scheduled, single_numbers, sources
 
 PHONE = parse_target("adreno-740")
@@ -100,3 +105,35 @@ def test_kernels_on_a_device(row, schedule):
     with np.errstate(invalid="ignore"):
         error = np.abs(got.numpy().astype("float64") - expected)
     assert (error <= allowed)[usable].all(), x[usable][np.argmax((error / allowed)[usable])]
+
+
+def network(x, w):
+    product = op.matmul(x, w)
+    parts = [op.nn.gelu(product), op.nn.silu(product), op.nn.softmax(product), op.tanh(product), op.erf(product)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = op.add(total, part)
+    return op.matmul(total, w)
+
+
+@pytest.mark.parametrize("precision", ["float32", "half-storage"])
+@pytest.mark.parametrize("target", ["opencl", "opencl-texture"])
+def test_a_network_in_buffers_and_textures(target, precision, monkeypatch):
+    monkeypatch.setattr(native_functions, "_on_phone", lambda: True)
+    x, w = random((24, 32), (32, 32), seed=3)
+    mod = module(network, (24, 32), (32, 32))
+    made = smartmem_tvm.compile(mod, target, smartmem_tvm.Options(precision=precision))
+    texts = " ".join(sources(made.executable).values())
+    assert "native_exp2" in texts and not any(f" {name}(" in texts for name in ("erf", "exp", "tanh"))
+    (expected,) = smartmem_tvm.compile(mod, "llvm").run(x, w)
+    (got,) = made.run(x, w)
+    tolerance = PRECISIONS[precision].tolerance * np.abs(expected).max()
+    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
+
+
+def test_the_library_on_request():
+    mod = module(op.erf, (16, 16))
+    for asked in (True, False):
+        made = smartmem_tvm.compile(mod, PHONE, smartmem_tvm.Options(native_functions=asked))
+        texts = " ".join(sources(made.executable).values())
+        assert ("native_recip" in texts, "erf(" in texts) == (asked, not asked)
