@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from .._tvm import TEXTURE_LOAD, TEXTURE_STORE, is_texture_access, texture_dtype, texture_of, texture_params
+from ..ir.lanes import chosen_lane
 from ..planner.texture_form import TEXEL
 
 
@@ -142,7 +143,7 @@ class FixTexelLanes:
             *place, number = call.args
             whole = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), TEXEL)
             texel = tirx.call_intrin(f"{call.ty.dtype}x{TEXEL}", TEXTURE_LOAD, *place, whole)
-            return _lane(texel, number)
+            return chosen_lane(texel, number)
 
         return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, rewrite)))
 
@@ -204,19 +205,8 @@ def _integer_load(load: ir.Call) -> ir.Expr:
     vector, suffix = _integer(load)
     texel = tirx.call_pure_extern(vector, f"read_image{suffix}", image, _coordinate(x, y, z))
     # A ramp covers a whole texel: StageTexels has split shorter ones.
-    value = texel if isinstance(lanes, tirx.Ramp) else _lane(texel, lanes)
+    value = texel if isinstance(lanes, tirx.Ramp) else chosen_lane(texel, lanes)
     return value.astype(load.ty.dtype)
-
-
-def _lane(texel: ir.Expr, lane: ir.Expr) -> ir.Expr:
-    """Return one number of a texel; one that is known at run time only, by comparisons."""
-    if isinstance(lane, tirx.IntImm):
-        return tirx.Shuffle([texel], [int(lane)])
-    value = tirx.Var("texel", texel.ty.dtype)
-    numbers = [tirx.Shuffle([value], [number]) for number in range(TEXEL)]
-    at = tirx.Var("lane", lane.ty.dtype)
-    low, high = (tirx.Select(at == number, numbers[number], numbers[number - 1]) for number in (1, TEXEL - 1))
-    return tirx.Let(value, texel, tirx.Let(at, lane, tirx.Select(at < TEXEL // 2, low, high)))
 
 
 def _integer_store(store: ir.Call) -> ir.Expr:
