@@ -3,6 +3,8 @@
 
 from tvm import ir, tirx
 
+from smartmem_tvm.ir.lanes import chosen_lane
+
 ITEM, J = tirx.Var("item", "int32"), tirx.Var("j", "int32")
 
 
@@ -32,10 +34,7 @@ def _place():
 def read_integers(texture, lane=None, function="read_imagei"):
     """Return the load from a texture of integers, by OpenCL's own function."""
     texel = tirx.call_pure_extern("int32x4", function, texture, _place())
-    if lane is None:
-        return texel
-    mask = tirx.call_pure_extern("uint32x4", "(uint4)", tirx.convert(lane).astype("uint32"))
-    return tirx.Shuffle([tirx.call_pure_extern("int32x4", "shuffle", texel, mask)], [0])
+    return texel if lane is None else chosen_lane(texel, tirx.convert(lane))
 
 
 def write_integers(texture, value, function="write_imagei"):

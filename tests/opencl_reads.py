@@ -15,7 +15,7 @@ from smartmem_tvm.planner.texture_form import TEXEL
 LANES = frozenset(map(str, range(TEXEL)))
 _HELD = re.compile(r"(\w+)4\s+(\w+)\s*=\s*(?:as_\w+4\s*)?\(*\s*$")
 _SWIZZLE = re.compile(r"\)*\s*\.\s*(?:s([0-3]+)|([xyzw]+))\b")
-_SHUFFLED = re.compile(r"\bshuffle\(\s*$")
+_CHOSEN = re.compile(r"[\s)]*;\s*(?:int|long)\s+lane\w*\s*=\s*([^;]*);")
 _PICKED = re.compile(r"\(\(\w+\s*\*\)&$")
 _LETTERS = str.maketrans("xyzw", "0123")
 
@@ -80,6 +80,8 @@ def _walks(loop: Loop, lane: Lane) -> bool:
 def _lanes(kernel: KernelSource, use: Use) -> tuple[Lane, ...] | None:
     body = kernel.body
     held = _HELD.search(body, max(0, use.start - 160), use.start)
+    if held is not None and (chosen := _CHOSEN.match(body, use.end)):
+        return (Lane(_stripped(chosen[1]), use.start),)
     if held is None:
         return _used_here(body, use.start, use.end)
     found: list[Lane] = []
@@ -97,10 +99,9 @@ def _used_here(body: str, start: int, end: int) -> tuple[Lane, ...] | None:
     before = body[max(0, start - 32) : start]
     if _PICKED.search(before) and body.startswith(")[", end):
         return (Lane(_stripped(within_brackets(body, end + 2)), start),)
-    if _SHUFFLED.search(before):
-        mask = re.compile(r"\s*,\s*\(\w+\)\s*\(").match(body, end)
-        if mask:
-            return (Lane(_stripped(within_parentheses(body, mask.end())), start),)
+    chosen = _CHOSEN.match(body, end)
+    if chosen and _HELD.search(before):
+        return (Lane(_stripped(chosen[1]), start),)
     swizzle = _SWIZZLE.match(body, end)
     if swizzle is None:
         return None

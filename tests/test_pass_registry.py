@@ -50,6 +50,7 @@ def passes_in_files() -> set[str]:
 MENDS = {
     *("FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "FixVectorBooleans"),
     *("FixConstants", "FixNarrowIntegers", "FixHalfRemainders", "FixByteBroadcasts", "FixFallingTexels"),
+    "FixTexelLanes",
     *("LeaveFastMath", "SplitByScope", "ScheduleTexels", "OwnNodes"),
 }
 

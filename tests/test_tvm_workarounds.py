@@ -244,6 +244,40 @@ class TestIntegerTextures:
         assert f"write_{function}(" in code(write(dtype), TIR_PIPELINE)
 
 
+class TestTexelLanes:
+    """A number of a texel that the thread chooses, or that is behind a branch: its address is private memory."""
+
+    @staticmethod
+    def mod(dtype, lane):
+        def numbers(a):
+            return te.compute(long((256,)), lambda i: a[i // 32, i // 4 % 8, lane(i)], name="numbers")
+
+        return kernel(numbers, ((8, 8, 4), dtype, "global.texture"), schedule=single_numbers)
+
+    @pytest.mark.parametrize("lane", [lambda i: i % 4, lambda i: tirx.const(2, "int64")])
+    def test_tvm_takes_the_address_of_a_texel(self, lane):
+        text = code(self.mod("float32", lane), without("FixTexelLanes"))
+        assert "*)&v_)[" in text, unnecessary("tvm_mends.textures.FixTexelLanes")
+
+    @pytest.mark.parametrize("dtype", ["float32", "int32"])
+    @pytest.mark.parametrize("lane", [lambda i: i % 4, lambda i: (i * 3 + 2) % 4, lambda i: tirx.const(2, "int64")])
+    def test_with_it(self, dtype, lane):
+        mod, device = self.mod(dtype, lane), opencl()
+        assert "*)&v_)[" not in code(mod, TIR_PIPELINE)
+        built = Program()
+        image = built.kernel(to_texels((8, 8, 4)), built.input((256,), dtype), scope="global.texture")
+
+        def numbers(a):
+            return te.compute(long((256,)), lambda i: a[i // 32, i // 4 % 8, lane(i)], name="numbers")
+
+        out = built.kernel(numbers, image, schedule=single_numbers)
+        machine = texture_machine(build_textures(built.module(out), TARGET), device)
+        x = np.random.default_rng(0).integers(-1000, 1000, 256).astype(dtype)
+        got = machine["main"](tvm.runtime.tensor(x, device)).numpy()
+        at = np.array([int(tvm.sym.Analyzer().simplify(lane(tirx.const(i, "int64")))) for i in range(256)])
+        np.testing.assert_array_equal(got, x.reshape(64, 4)[np.arange(256) // 4, at])
+
+
 class TestFallingTexels:
     """A decreasing coordinate, for which NVIDIA's compiler reads the border; the generated source does not show it."""
 

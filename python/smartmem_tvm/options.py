@@ -48,6 +48,8 @@ class Options:
     winograd : bool or int
         Run `TransformWindows`, on a CPU; 2 or 4 is the tile's side wherever it can be, and not where it is faster. Off
         with a memory budget, as transformed weights are larger.
+    native_functions : bool
+        Run `NativeFunctions`: exp, erf, tanh and others by the special unit of a phone's GPU (`tables.functions`).
     arena : bool
         Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
     memory_budget : int, str or None
@@ -89,6 +91,7 @@ class Options:
     layout: bool | str = True
     schedule: bool = True
     winograd: bool | int = True
+    native_functions: bool = True
     arena: bool = True
     memory_budget: int | str | None = None
     slice_budget: int | None = None

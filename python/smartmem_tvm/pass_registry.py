@@ -270,6 +270,7 @@ _ENTRIES = (
     _ours(schedule.TurnWeights, needs_target=True),
     _ours(schedule.PackWeights, needs_target=True),
     _ours(schedule.ScheduleKernels, needs_target=True),
+    _ours(transform.NativeFunctions, needs_target=True),
     _ours(tvm_mends.KeepNan, needs_target=True),
     _ours(tvm_mends.MendVectors, make=lambda _, target: tvm_mends.MendVectors(target), needs_target=True),
     _ours(transform.LiftWorkspaces),

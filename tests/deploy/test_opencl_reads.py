@@ -9,6 +9,7 @@ from smartmem_tvm.analysis.texel_reads import CONSTANT, LOOP, MEMORY, THREAD, Te
 
 READ = "as_float4(READ_IMAGEF(A, nearest, ((int4)(get_local_id(0), row, 0, 0))))"
 HELD = f"float4 v_ = {READ};"
+CHOSEN = "select(select(texel.s2, texel.s3, lane == 3), select(texel.s0, texel.s1, lane == 1), lane < 2)"
 INTEGERS = "read_imagei(A, (int4)(get_local_id(0), row, 0, 0))"
 WHOLE = {
     "used as it is": f"{HELD} vstore4(v_, 0, B);",
@@ -29,8 +30,9 @@ PARTIAL = {
     "a number of a pass": (f"for (int j = 0; j < 9; ++j) {{ {HELD} B[j] = ((float*)&v_)[j & 3]; }}", LOOP),
     "some passes": (f"{HELD} for (int j = 0; j < 3; ++j) {{ B[j] = ((float*)&v_)[j]; }}", THREAD),
     "a gather": (f"{HELD} B[0] = ((float*)&v_)[index[row] & 3];", MEMORY),
-    "an integer": (f"B[0] = (shuffle({INTEGERS}, (uint4)((convert_uint(1))))).s0;", CONSTANT),
-    "an integer of the thread": (f"B[0] = (shuffle({INTEGERS}, (uint4)((convert_uint((row & 3)))))).s0;", THREAD),
+    "a number that is chosen": (f"{HELD} float4 texel = v_; int lane = (row & 3); B[0] = {CHOSEN};", THREAD),
+    "an integer": (f"B[0] = ({INTEGERS}).s1;", CONSTANT),
+    "an integer of the thread": (f"int4 texel = {INTEGERS}; int lane = (row & 3); B[0] = {CHOSEN};", THREAD),
     "in a block of its own": (f"{{ {HELD} B[0] = v_.x; }} float4 v_; vstore4(v_, 0, B);", CONSTANT),
 }
 

@@ -7,13 +7,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from ..tables.functions import FAMILIES, instructions_of
 from ..tables.targets import Row
 from .work import Work
 
 FAR = 4.0
 """Ratio of a kernel's time to its bound, from which on the kernel counts as slow."""
 ARITHMETIC, MEMORY, LAUNCH = "arithmetic", "memory", "launch"
-_FUNCTION = 8  # multiply-adds of a function that was not measured: those of the shortest polynomials
+_FUNCTION = 8
+"""Multiply-adds of a function that was neither measured nor is in `tables.functions`: the shortest polynomials'."""
 _BYTES = {"int64": 8, "uint64": 8, "float64": 8}
 
 Curve = Sequence[tuple[int, float]]
@@ -72,7 +74,9 @@ class Speed:
         fastest = max(row.buffer_bandwidth, row.texture_bandwidth)
         levels = [(first, fastest), (row.l2_bytes, row.l2_bandwidth), (4 * row.l2_bytes, row.bandwidth)]
         moved = tuple((size, rate) for size, rate in levels if size and rate)
-        return cls(row.name, None, {"float32": row.peak, **narrow}, moved=moved, measured=False)
+        counts = instructions_of() if row.family in FAMILIES else {}
+        calls = {name: row.peak / count for name, count in counts.items()}
+        return cls(row.name, None, {"float32": row.peak, **narrow}, calls, moved=moved, measured=False)
 
     def rate(self, dtype: str) -> float:
         """Return the multiply-adds per second of a type; an unmeasured one uses float32's, scaled by its width."""

@@ -36,6 +36,7 @@ TECHNIQUES = {
     "merge_chains": "launch each of the small kernels of a long chain, on GPUs",
     "schedule": "generate plain loops: one core, no vectors",
     "winograd": "do 3x3 convolutions on a CPU as they are written, not by transformed tiles",
+    "native_functions": "call OpenCL's own exp, erf, tanh and others on phones, which are longer and more exact",
     "textures": "keep all tensors in buffers on targets with textures",
     "layout": "keep the dimensions of tensors in buffers in the model's order",
     "arena": "leave the memory of tensors to TVM's planner",

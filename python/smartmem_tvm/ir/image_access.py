@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm_ffi
 from tvm import ir, tirx
@@ -90,7 +90,22 @@ def _image_accesses(kernel: tirx.PrimFunc) -> list[ImageAccess]:
             found.append(access)
             return parts([*access.place, *([] if access.numbers is None else [access.numbers])], ())
 
-        entries = [(_NESTS, nest), (ir.Call, call)]
+        def shuffle(node: tirx.Shuffle):
+            return one(node.vectors[0], node.indices[0], ())
+
+        def let(node: tirx.Let):
+            chosen = isinstance(node.body, tirx.Let)
+            return one(node.value, node.body.value, (node.body.value, node.body.body)) if chosen else None
+
+        def one(value: ir.Expr, number: ir.Expr, rest: Sequence):
+            """Note a texel of which `FixTexelLanes` takes one number."""
+            whole = image_access(value, images, blocks, begun[-1]) if isinstance(value, ir.Call) else None
+            if whole is None or not whole.reads:
+                return None
+            found.append(replace(whole, numbers=number))
+            return parts([*whole.place, *rest], ())
+
+        entries = [(_NESTS, nest), (tirx.Shuffle, shuffle), (tirx.Let, let), (ir.Call, call)]
         tvm_ffi.structural_walk(root, entries, order="pre")
 
     if images:
@@ -119,14 +134,11 @@ def image_access(
         numbers = None if reads and isinstance(numbers, tirx.Ramp) else numbers
     else:
         name, *args = _external(call)
-        lane = None
-        if name == "shuffle":  # it takes one number of a texel
-            (name, *args), lane = _external(args[0]), _external(args[1])[1]
         if name not in _OF_INTEGERS:
             return None
         image, reads, kind = args[0], name.startswith("read"), _OF_INTEGERS[name]
         image = image if isinstance(image, tirx.Var) else image.args[0]
-        place, numbers = _external(args[1])[1:], lane if reads else args[2]
+        place, numbers = _external(args[1])[1:], None if reads else args[2]
     if image not in images:
         return None
     return ImageAccess(images[image], reads, kind, tuple(place), numbers, blocks, newest)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..planner.texture_form import TEXEL
+
 _NAMES = {"int32": "int", "uint32": "uint", "float32": "float", "float64": "double"}
 _LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod, tirx.Max, tirx.Min)
 
@@ -39,3 +41,17 @@ def vector(elements: Sequence[ir.Expr]) -> ir.Expr:
         return elements[0]
     name = f"({_NAMES[element]}{len(elements)})"
     return tirx.call_pure_extern(f"{element}x{len(elements)}", name, *elements)
+
+
+def chosen_lane(texel: ir.Expr, lane: ir.Expr) -> ir.Expr:
+    """Return one number of a texel; one that is known at run time only, by comparisons.
+
+    `ir.image_access` knows the form.
+    """
+    if isinstance(lane, tirx.IntImm):
+        return tirx.Shuffle([texel], [int(lane)])
+    value = tirx.Var("texel", texel.ty.dtype)
+    numbers = [tirx.Shuffle([value], [number]) for number in range(TEXEL)]
+    at = tirx.Var("lane", lane.ty.dtype)
+    low, high = (tirx.Select(at == number, numbers[number], numbers[number - 1]) for number in (1, TEXEL - 1))
+    return tirx.Let(value, texel, tirx.Let(at, lane, tirx.Select(at < TEXEL // 2, low, high)))

@@ -45,6 +45,7 @@ __getattr__, __dir__, __all__ = lazy(
         "MergeChains": "fuse.merge_chains",
         "MergeProjections": "rewrite.merge_projections",
         "MultiplyBytes": "rewrite.multiply_bytes",
+        "NativeFunctions": "lower.native_functions",
         "PlaceTextures": "layout.place_textures.place_textures",
         "PlanLayout": "layout.plan_layout",
         "PlanMemory": "memory.plan_memory",

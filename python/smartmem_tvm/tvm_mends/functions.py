@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import tvm
 from tvm import ir, tirx
 
 # Functions for which TVM has C's names only, with a trailing "f" in float32, and no name for halves and vectors.
@@ -106,3 +107,21 @@ for _name in EXACT_DOUBLES:
     tirx.register_intrin_lowering(
         f"tirx.{_name}", "llvm", f=lambda call, before=_before: _as_in_c(call, before), level=100
     )
+
+# OpenCL's functions for the special unit of a GPU. TVM has no names for them, and a call of an external function is
+# none that it vectorizes.
+NATIVE_FUNCTIONS = ("native_exp2", "native_log2", "native_recip")
+
+
+def _register(name: str) -> None:
+    tvm.get_global_func("ir.RegisterOp")(name, "A function of the special unit of a GPU.")
+    op, pure = ir.Op.get(name), ir.Op.get("tirx.exp2").get_attr("TCallEffectKind")
+    op.add_argument("x", "Expr", "A number, or a vector.")
+    op.set_num_inputs(1)
+    op.set_attr("TCallEffectKind", pure)
+    op.set_attr("TVectorizable", True)
+    tirx.register_intrin_lowering(name, "opencl", f=_by_name, level=99)
+
+
+for _name in NATIVE_FUNCTIONS:
+    _register(f"tirx.{_name}")

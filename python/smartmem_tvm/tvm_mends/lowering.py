@@ -15,7 +15,7 @@ from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
 
 from .expressions import FixByteBroadcasts, FixConstants, FixFallingTexels, FixHalfRemainders, FixNarrowIntegers
-from .textures import FixIntegerTextures, FixTextureStore, FixVectorBooleans, FixVectorizedNests
+from .textures import FixIntegerTextures, FixTexelLanes, FixTextureStore, FixVectorBooleans, FixVectorizedNests
 
 
 def texture_tir_pipeline(
@@ -42,7 +42,7 @@ def texture_tir_pipeline(
     flatten = [adreno.transform.TextureFlatten(), FixTextureStore()]
     lower = [FixVectorizedNests(), *before, *flatten, adreno_pipeline.default_tir_pipeline()]
     finish = compilation_pipeline.finalize_device_passes()
-    device = [*on_device, finish, FixIntegerTextures(), FixFallingTexels(), *_last()]
+    device = [*on_device, finish, FixIntegerTextures(), FixTexelLanes(), FixFallingTexels(), *_last()]
     return (
         tvm.transform.Sequential(lower),
         compilation_pipeline.finalize_host_passes,

@@ -7,6 +7,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from .._tvm import TEXTURE_LOAD, TEXTURE_STORE, is_texture_access, texture_dtype, texture_of, texture_params
+from ..ir.lanes import chosen_lane
+from ..planner.texture_form import TEXEL
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixVectorizedNests")
@@ -113,6 +115,39 @@ class FixIntegerTextures:
         return func.with_body(body)
 
 
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixTexelLanes")
+class FixTexelLanes:
+    """Work-around: name a number of a texel, or choose it by comparisons where the thread decides which.
+
+    Before::
+
+        ((half*)&texel)[2]
+        ((half*)&texel)[get_local_id(0) & 3]
+
+    After::
+
+        texel.s2
+        select(select(texel.s2, texel.s3, lane == 3), select(texel.s0, texel.s1, lane == 1), lane < 2)
+
+    TVM's code generator takes the address of the texel, which then goes through private memory outside of registers:
+    Adreno's compiler stores the whole texel and loads one number, unless it can prove which, and that a branch of the
+    program leads there does not keep it from it.
+    """
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one kernel, after the split of host and device."""
+
+        def rewrite(call: ir.Call) -> ir.Expr:
+            if not call.op.same_as(TEXTURE_LOAD) or isinstance(call.args[5], tirx.Ramp):
+                return call
+            *place, number = call.args
+            whole = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), TEXEL)
+            texel = tirx.call_intrin(f"{call.ty.dtype}x{TEXEL}", TEXTURE_LOAD, *place, whole)
+            return chosen_lane(texel, number)
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, rewrite)))
+
+
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.FixVectorBooleans")
 class FixVectorBooleans:
     """Work-around: give OpenCL vectors of booleans that are true where all bits are.
@@ -170,14 +205,8 @@ def _integer_load(load: ir.Call) -> ir.Expr:
     vector, suffix = _integer(load)
     texel = tirx.call_pure_extern(vector, f"read_image{suffix}", image, _coordinate(x, y, z))
     # A ramp covers a whole texel: StageTexels has split shorter ones.
-    value = texel if isinstance(lanes, tirx.Ramp) else _lane(texel, vector, lanes)
+    value = texel if isinstance(lanes, tirx.Ramp) else chosen_lane(texel, lanes)
     return value.astype(load.ty.dtype)
-
-
-def _lane(texel: ir.Expr, vector: str, lane: ir.Expr) -> ir.Expr:
-    """Return one number of a texel by OpenCL's own function: not every compiler accepts an index in square brackets."""
-    mask = tirx.call_pure_extern("uint32x4", "(uint4)", lane.astype("uint32"))
-    return tirx.Shuffle([tirx.call_pure_extern(vector, "shuffle", texel, mask)], [0])
 
 
 def _integer_store(store: ir.Call) -> ir.Expr:

@@ -167,11 +167,16 @@ __kernel void attention(__read_only image2d_array_t lv1_lv4_lv11_matmul_ptr, __w
   T_softmax_maxelem_own_ptr[0] = T_softmax_maxelem_parts_ptr[((get_local_id(0) >> 1) * 2)];
   int cse_v22 = (((get_local_id(0) >> 1) * 2) + 1);
   T_softmax_maxelem_own_ptr[0] = max((float)T_softmax_maxelem_own_ptr[0], (float)T_softmax_maxelem_parts_ptr[(((get_local_id(0) >> 1) * 2) + 1)]);
-  T_softmax_exp_own_ptr[0] = exp((kept0_own_ptr[0] - T_softmax_maxelem_own_ptr[0]));
-  ... 5 times in all, to
-  T_softmax_exp_own_ptr[4] = exp((kept0_own_ptr[4] - T_softmax_maxelem_own_ptr[0]));
+  float x = (kept0_own_ptr[0] - T_softmax_maxelem_own_ptr[0]);
+  T_softmax_exp_own_ptr[0] = native_exp2((x * 1.442695e+00f));
+  float x_1 = (kept0_own_ptr[1] - T_softmax_maxelem_own_ptr[0]);
+  T_softmax_exp_own_ptr[1] = native_exp2((x_1 * 1.442695e+00f));
+  ... 4 times in all, to
+  float x_4 = (kept0_own_ptr[4] - T_softmax_maxelem_own_ptr[0]);
+  T_softmax_exp_own_ptr[4] = native_exp2((x_4 * 1.442695e+00f));
   if ((get_local_id(0) & 1) < 1) {
-    T_softmax_exp_own_ptr[5] = exp((kept0_own_ptr[5] - T_softmax_maxelem_own_ptr[0]));
+    float x_5 = (kept0_own_ptr[5] - T_softmax_maxelem_own_ptr[0]);
+    T_softmax_exp_own_ptr[5] = native_exp2((x_5 * 1.442695e+00f));
   }
   left0_ptr[(((get_local_id(0) >> 1) * 40) + (get_local_id(0) & 1))] = T_softmax_exp_own_ptr[0];
   left0_ptr[((((get_local_id(0) >> 1) * 40) + (get_local_id(0) & 1)) + 2)] = T_softmax_exp_own_ptr[1];

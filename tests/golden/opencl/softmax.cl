@@ -25,8 +25,10 @@ __kernel void softmax(__write_only image2d_array_t T_softmax_norm_ptr, __read_on
   T_softmax_maxelem_ptr[0] = T_softmax_maxelem_parts_ptr[(get_local_id(0) & 1)];
   int cse_v5 = ((get_local_id(0) & 1) + 2);
   T_softmax_maxelem_ptr[0] = max((float)T_softmax_maxelem_ptr[0], (float)T_softmax_maxelem_parts_ptr[((get_local_id(0) & 1) + 2)]);
-  row_row_ptr[0] = exp((row_row_ptr[0] - ((float4)(T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0]))));
-  row_row_ptr[1] = exp((row_row_ptr[1] - ((float4)(T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0]))));
+  float4 x = (row_row_ptr[0] - ((float4)(T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0])));
+  row_row_ptr[0] = native_exp2((x * ((float4)(1.442695e+00f, 1.442695e+00f, 1.442695e+00f, 1.442695e+00f))));
+  float4 x_1 = (row_row_ptr[1] - ((float4)(T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0], T_softmax_maxelem_ptr[0])));
+  row_row_ptr[1] = native_exp2((x_1 * ((float4)(1.442695e+00f, 1.442695e+00f, 1.442695e+00f, 1.442695e+00f))));
   vstore4(((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f)), 0, T_softmax_expsum_own_ptr + 0);
   vstore4((vload4(0, T_softmax_expsum_own_ptr + 0) + row_row_ptr[0]), 0, T_softmax_expsum_own_ptr + 0);
   vstore4((vload4(0, T_softmax_expsum_own_ptr + 0) + row_row_ptr[1]), 0, T_softmax_expsum_own_ptr + 0);
