@@ -47,7 +47,7 @@ def test_all_forms_are_measured_once(target, store):
     questions = layout_questions(mod, loop_orders)
     assert found.kernels == len(questions) and found.forms == sum(len(q.forms) for q in questions) > 10
     assert found.failed == found.open == 0 and said[-1] == (found.measured, found.measured)
-    assert all(store.beside(form, q.base) > 0 for q in questions for form in q.forms)
+    assert all(store.form_latency(form, q.base) > 0 for q in questions for form in q.forms)
     again = measure_layouts(store, mod, executor(target))
     assert (again.forms, again.measured, again.open) == (found.forms, 0, 0)
 

@@ -17,8 +17,9 @@ EXAMPLE = """\
   smartmem devices                               this machine's
   smartmem devices --tracker 127.0.0.1:9190      by key: how many are free, and what each free one is
 
-A device in use by somebody else is counted, and not asked. ``fits`` is the row of smartmem_tvm/tables/targets.py that a
-compiler would use, ``~`` one for devices of that kind in general; below stands what the driver tells otherwise."""
+A device that another process uses is counted, and not asked. ``fits`` is the row of smartmem_tvm/tables/targets.py
+that a compiler would use, ``~`` one for devices of that kind in general; figures of the driver that differ from it are
+listed below."""
 _COLUMNS = ("device", "name", "driver", "compiler", "group", "local memory", "images", "fits")
 
 

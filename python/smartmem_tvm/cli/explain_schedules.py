@@ -110,7 +110,7 @@ def _render(console: Console, data: dict, one_by_one: bool) -> None:
     print_slow(console, data)
     console.print(table("Rules", _RULES, _rules(kernels), numbers=(1, 2)))
     caught = sum(each["catch_all"] for each in kernels)
-    console.print(f"{caught} of {len(kernels)} kernels come from rules that answer for whatever others leave over.")
+    console.print(f"{caught} of {len(kernels)} kernels come from rules that take what no other rule takes.")
     if data["not_measured"]:
         console.print(f"Times were not measured: {data['not_measured']}")
     else:

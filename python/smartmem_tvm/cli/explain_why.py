@@ -52,7 +52,7 @@ def _render(console: Console, data: dict) -> None:
     operators += [("reads or writes through", each) for each in data["views"]]
     if operators:
         console.print(table("Operators", ("", "operator"), operators))
-    catch_all = " It answers for whatever others leave over, and is not fast." if data["catch_all"] else ""
+    catch_all = " It takes the kernels that no other rule takes, and is not fast." if data["catch_all"] else ""
     console.print(f"Rule: {data['rule']}, for {data['family']}.{catch_all}")
     for each in data["log"]:
         console.print(_noted(each))

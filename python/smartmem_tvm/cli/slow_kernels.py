@@ -20,7 +20,7 @@ def print_slow(console: Console, data: dict) -> None:
     from ..runtime.roofline import slowest
 
     if data["speed"] is None:
-        console.print("Kernels have no bounds: nobody knows how fast the device is.")
+        console.print("Kernels have no bounds: the speed of the device is unknown.")
     if data["slow_share"] is None:
         return
     found = slowest(data["kernels"], _LEAST)

@@ -216,7 +216,7 @@ class Campaign:
 
     def _give_up(self) -> None:
         raise UserError(
-            f"Tuning was given up, as no candidate could be measured, whatever it was ({self._reason}); all that was "
+            f"Tuning was given up, as no candidate could be measured ({self._reason}); all that was "
             f"measured before is on record: run the command again when that is mended."
         )
 

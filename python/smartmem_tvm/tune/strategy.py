@@ -27,7 +27,7 @@ from .kernel import TunableKernel
 from .trace import genome_of, schedule_of
 
 FAILED = 1e9
-"""Seconds from which on a record of MetaSchedule's means a failed candidate."""
+"""A record of MetaSchedule's with this many seconds or more is one of a failed candidate."""
 _GUESTS = 4
 
 

@@ -165,7 +165,7 @@ class _Operands:
             if stored is not None:
                 return replace(stored, position=position)
         if any(each.source in self.made for each in loads(operand)):
-            return None  # what is packed would have to be made from the copy number by number
+            return None  # pairs would have to be made from the copy number by number
         return _Side(packing.pack([substitute(operand, {var: place}) for place in _places(var, packing)]))
 
 

@@ -22,7 +22,7 @@ from ..core.decisions import declined
 from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
 from ..core.reduction import combiner_of_parts
-from ..core.rule import Rule, Written, finished
+from ..core.rule import FinishedSchedule, Rule, finished
 from .chain_units import Unit, buffers_of, same, units_of
 from .gemm.ptx import barrier
 from .launch import launch, registers, when
@@ -32,7 +32,7 @@ from .occupancy import require_limits
 class GpuChain(Rule):
     """The rule for chains: stages one after the other, in loops over steps, that one launch does."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> FinishedSchedule | None:
         """Schedule `func`, or None if the target is no GPU or the kernel no chain."""
         if not is_gpu(target):
             return None
@@ -42,7 +42,7 @@ class GpuChain(Rule):
         limits = Limits.of(target)
         with index_type("int64"):
             body = _Emitter(chain, limits).kernel()
-        written = Written.of(finished(func, _AsKernel(chain), body))
+        written = FinishedSchedule.of(finished(func, _AsKernel(chain), body))
         require_limits(written.mod["main"], limits)
         return written
 
