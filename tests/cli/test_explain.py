@@ -11,7 +11,7 @@ from tvm import relax
 
 from helpers import legal, module
 from smartmem_tvm.cli.explain_tables import _laws, _memory_kinds, kind
-from smartmem_tvm.report import explain, operators
+from smartmem_tvm.graph_report import explain, operators
 
 
 @pytest.fixture

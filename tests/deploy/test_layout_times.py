@@ -9,8 +9,8 @@ import smartmem_tvm as sm
 from at_once import executor
 from helpers import constant, legal, op, random
 from smartmem_tvm.deploy import layout_times
+from smartmem_tvm.deploy.fill_profiles import open_store
 from smartmem_tvm.deploy.layout_times import measure_layouts
-from smartmem_tvm.deploy.profile import open_store
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
 from smartmem_tvm.schedule import loop_orders

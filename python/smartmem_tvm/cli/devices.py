@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _here() -> Result:
     from ..remote.about import local_devices
-    from ..remote.devices import fitted
+    from ..remote.inspect_devices import fitted
 
     with step("Asking the drivers"):
         import _smartmem_opencl
@@ -46,7 +46,7 @@ def _here() -> Result:
 
 
 def _of_tracker(tracker: str) -> Result:
-    from ..remote.devices import tracker_devices
+    from ..remote.inspect_devices import tracker_devices
 
     with step("Asking the devices"):
         keys = tracker_devices(tracker)
@@ -75,7 +75,7 @@ def _render_server(console: Console, key: str, server: dict[str, Any]) -> None:
 
 
 def _render(console: Console, title: str, devices: list[dict[str, Any]]) -> None:
-    from ..remote.devices import row_text
+    from ..remote.inspect_devices import row_text
 
     console.print(table(title, _COLUMNS, map(_row, devices), numbers=(4, 5)))
     for each in devices:

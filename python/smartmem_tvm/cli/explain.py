@@ -55,7 +55,7 @@ def execute(args: argparse.Namespace) -> Result:
     if args.schedules:
         return explain_schedules(args)
     from ..deploy.build import optimize
-    from ..report import explain, operators
+    from ..graph_report import explain, operators
     from ..target import parse_target
 
     mod = import_model(args)

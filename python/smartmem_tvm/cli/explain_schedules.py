@@ -34,8 +34,8 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         If no kernel has ``--op`` in its name.
     """
     from ..deploy.tuned import tuning_report
+    from ..runtime.kernel_bounds import add_bounds, roofline
     from ..runtime.kernel_times import schedule_report
-    from ..runtime.roofline import add_bounds, roofline
     from ..target import device_of, parse_target
 
     threads = set_threads(args.threads)

@@ -68,7 +68,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _read(folder: str) -> tuple[dict, dict, list[dict]]:
     """Return the manifest of a compiled folder, its plan, and the decisions of passes."""
-    from ..tools.page.sources import read_sources
+    from ..tools.page.read_sources import read_sources
 
     _, manifest, explanation = read_sources([folder]).models[0]
     plan = explanation.get("memory") or {}

@@ -108,7 +108,7 @@ def _write(path: Path, case: Case) -> None:
 
 
 def _data(args: argparse.Namespace, output: Path, before: Case, after: Case, failure: Failure, trials: int) -> dict:
-    from ..frontend.graph import count_nodes
+    from ..frontend.walk_graph import count_nodes
 
     return {
         "model": args.model,

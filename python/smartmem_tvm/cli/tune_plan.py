@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tvm.target import Target
 
     from ..deploy.compiled import Compiled
-    from ..executor.devices import Executor
+    from ..executor.job_devices import Executor
     from ..tune.campaign import Campaign, TuningEffort
     from ..tune.records import Records
     from ..tune.tasks import Task
@@ -64,18 +64,18 @@ def campaign_of(
     from ..deploy.kernel_code import kernel_code
     from ..deploy.link import linked
     from ..deploy.tuned import measured
-    from ..tune.build import archive, building_workers, local_builder
+    from ..tune.build_candidates import archive, building_workers, local_builder
     from ..tune.campaign import Campaign
     from ..tune.host import usable_cores
+    from ..tune.kernel_search import Tools, learn
     from ..tune.measure_candidates import CandidateRunner
     from ..tune.metaschedule import cost_model
-    from ..tune.session import Tools, learn
 
     model = cost_model(args.strategy)
     others = sorted(os.sched_getaffinity(0) - set(cores)) if cores else []
     builders = building_workers(usable_cores(others), cores=others)
     with contextlib.closing(builders), tuning_executor(args, target, cores) as executor:
-        judge, export = WorkerJudge(executor, builders), linked if executor.devices.is_elsewhere else archive
+        judge, export = WorkerJudge(executor, builders), linked if executor.job_devices.is_elsewhere else archive
         records = _records(args, models, target, path, executor)
         tasks, known = _tasks(args, models, target, executor)
         with step("Measuring the kernels as they are"):
@@ -127,7 +127,7 @@ def _tasks_of_model(
     from ..tune.tasks import tasks_of
 
     mod, options = import_model(args), graph_options(args)
-    if not (executor.devices.is_elsewhere or is_gpu(target)):  # every kernel is tuned
+    if not (executor.job_devices.is_elsewhere or is_gpu(target)):  # every kernel is tuned
         with step(f"Running the passes on {args.model}"), target:
             return tasks_of(optimize(mod, options=options), target, options), {}
     after = {}
@@ -145,8 +145,8 @@ def _seconds_by_kernel(compiled: Compiled, inputs: list[np.ndarray], executor: E
     from ..remote import tuning
     from ..runtime.launch_times import kernel_seconds
 
-    if executor.devices.is_elsewhere:
-        return tuning.kernel_seconds(compiled, executor.devices)
+    if executor.job_devices.is_elsewhere:
+        return tuning.kernel_seconds(compiled, executor.job_devices)
     with gpu_turn():
         return kernel_seconds(compiled, inputs)
 

@@ -19,17 +19,17 @@ from tvm.target import Target
 
 from ..cpu_code import code_generation
 from ..errors import reason_of
-from ..executor.devices import Devices, Executor
+from ..executor.job_devices import Devices, Executor
 from ..executor.readings import PROFILE
 from ..ir.kernel import DECISIONS
 from ..pipeline import prepare_passes
 from ..schedule import loop_orders
 from ..target import is_gpu
 from ..transform.layout.plan_layout import Question, layout_questions
-from ..tune.kernel import scheduled
 from ..tune.profile_store import ProfileStore, kernel_key
+from ..tune.tunable_kernel import scheduled
 from ..tvm_mends.guard_divisions import GuardDivisions
-from .measure import Kernels, compiled, kernel_seconds, random_arguments
+from .kernel_latency import Kernels, compiled, kernel_seconds, random_arguments
 from .weights import Weight
 
 _logger = logging.getLogger(__name__)
@@ -79,13 +79,13 @@ def measure_layouts(
     servers : collections.Counter, optional
         Counts the jobs done by each server of a device.
     """
-    start, target = time.monotonic(), executor.devices.target
+    start, target = time.monotonic(), executor.job_devices.target
     with target:
         questions = layout_questions(mod, *(() if is_gpu(target) else (loop_orders,)))
     jobs = [job for each in questions for job in _jobs(store, each)]
     asked, measured, failed = sum(map(len, jobs)) - len(jobs), 0, 0
     modules = [tvm.IRModule({f"kernel{number}": func for number, func in enumerate(job)}) for job in jobs]
-    limit = executor.devices.limits.question
+    limit = executor.job_devices.limits.question
     for number, answer in executor.results(_seconds, modules, limit, start + budget):
         job = jobs[number]
         if isinstance(answer, Exception):

@@ -20,10 +20,10 @@ from tvm.target import Target
 from ..errors import UserError
 from ..executor.faults import MachineFailed
 from ..tvm_lock import one_at_a_time
-from .faults import failure_of
+from .candidate_faults import failure_of
 from .kernel_run import KernelRun, kernel_runs
+from .kernel_search import CandidateTrial, SearchSession, Tools
 from .records import Records, record_key, workload_key
-from .session import CandidateTrial, SearchSession, Tools
 from .strategy import seconds_of
 from .tasks import Task
 from .trace import genome_of

@@ -160,7 +160,7 @@ def decide(kind: str, choice: Chosen, fits: Callable[[Chosen], bool] | None = No
     Parameters
     ----------
     kind : str
-        The kind of decision; `tune.space` lists the values of each kind.
+        The kind of decision; `tune.decision_space` lists the values of each kind.
     fits : callable, optional
         Whether the rule can follow another choice.
     facts : int

@@ -12,7 +12,7 @@ from math import prod
 from tvm import ir, tirx
 from tvm.target import Target
 
-from ...analysis.chain import OWN_POINTS, SLACK, most_shares, plan_of, sketch
+from ...analysis.chain_cost import OWN_POINTS, SLACK, most_shares, plan_of, sketch
 from ...ir.chain import Chain, places, points, read_chain, reads, terms
 from ...ir.kernel import Stage, is_own, shape_of, substitute
 from ...ir.sizes import data_bytes, number_bytes
@@ -41,7 +41,7 @@ class GpuChain(Rule):
             return declined("no chain that merge-chains made")
         limits = Limits.of(target)
         with index_type("int64"):
-            body = _Emitter(chain, limits).kernel()
+            body = _ChainNest(chain, limits).kernel()
         written = FinishedSchedule.of(finished(func, _AsKernel(chain), body))
         require_limits(written.mod["main"], limits)
         return written
@@ -54,7 +54,7 @@ class _AsKernel:
         self.outputs, self.intermediates = chain.outputs, ()
 
 
-class _Emitter:
+class _ChainNest:
     def __init__(self, chain: Chain, limits: Limits):
         self.chain, self.limits, self.scope = chain, limits, Scope()
         own = set(chain.own)

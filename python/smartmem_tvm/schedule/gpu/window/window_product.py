@@ -17,7 +17,7 @@ from ..gemm.gathered_operand import GatheredOperand
 from ..gemm.product import MatmulProduct
 from ..gemm.simt import Fragment
 from ..gemm.simt_slices import SimtSlices
-from ..gemm.skeleton import Gemm
+from ..gemm.skeleton import GpuGemm
 from ..gemm.staging import Gathered
 from ..launch import registers
 from ..sums import Sums, product_type
@@ -25,7 +25,7 @@ from .texels import runs_along_texels
 from .window_tiles import ProductTile
 
 
-def gathered_product(contraction: Contraction, tile: ProductTile, texels: bool = False, lanes: int = 1) -> Gemm:
+def gathered_product(contraction: Contraction, tile: ProductTile, texels: bool = False, lanes: int = 1) -> GpuGemm:
     """Return the loop nest of a contraction in a tile.
 
     Parameters
@@ -55,7 +55,7 @@ def gathered_product(contraction: Contraction, tile: ProductTile, texels: bool =
     sums = Sums(scope, results, factor, total, "acc", together, lanes)
     # Threads are numbered along the columns, and each term is a step of a loop.
     micro = SimtSlices(scope, tile, sums, left_fragment, right_fragment, tile.depth, 1, tile.threads_across, run=run)
-    return Gemm(scope, product, tile, Gathered(left, right, -(-product.depth // (tile.depth * tile.slices))), micro)
+    return GpuGemm(scope, product, tile, Gathered(left, right, -(-product.depth // (tile.depth * tile.slices))), micro)
 
 
 def _order(contraction: Contraction, value, iterators: tuple, tile: ProductTile) -> tuple[tuple[int, int], bool]:
