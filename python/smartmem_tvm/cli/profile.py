@@ -100,8 +100,8 @@ class _Names:
         from ..deploy.fill_profiles import device_name, other_cpu
         from ..target import device_kind, is_elsewhere, is_gpu
 
-        target = executor.job_devices.target
-        if not executor.job_devices.is_elsewhere:
+        target = executor.devices.target
+        if not executor.devices.is_elsewhere:
             return cls(device_name(target), None, executor.threads)
         if is_gpu(target):
             return cls(device_name(target) if is_elsewhere(target) else executor.name, None, None)
@@ -114,7 +114,7 @@ def _execute(args: argparse.Namespace, executor: Executor, names: _Names) -> Res
     from ..deploy.fill_profiles import open_store
     from ..graph_report import graph_cost
 
-    path, target, servers = _path(args.store, names), executor.job_devices.target, Counter()
+    path, target, servers = _path(args.store, names), executor.devices.target, Counter()
     mod = import_model(args)
     store = open_store(path, target, names.threads, names.device, names.cpu)
     known = store.kernels
@@ -134,7 +134,7 @@ def _execute(args: argparse.Namespace, executor: Executor, names: _Names) -> Res
         "damaged_lines": store.damaged,
         "store": str(path),
         "target": str(target),
-        "cpu": names.cpu if executor.job_devices.is_elsewhere else cpu_name(),
+        "cpu": names.cpu if executor.devices.is_elsewhere else cpu_name(),
         "device": names.device,
         "threads": names.threads,
         "servers": {address: count for address, count in servers.items() if address},
@@ -146,7 +146,7 @@ def _warn_if_busy(executor: Executor) -> None:
     """Warn about busy cores: they distort the times of several threads."""
     from ..target import is_gpu
 
-    if executor.job_devices.is_elsewhere or is_gpu(executor.job_devices.target):
+    if executor.devices.is_elsewhere or is_gpu(executor.devices.target):
         return
     load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, usable_cores()
     if load + executor.threads > cores + 1:
@@ -160,7 +160,7 @@ def _fill(
     from ..deploy.fill_profiles import fill, measured_by
     from ..pipeline import graph_phases, run_phases
 
-    target, chosen = executor.job_devices.target, options(args)
+    target, chosen = executor.devices.target, options(args)
     asking = replace(chosen, dump_dir=None, profiles=store)
     # The phases before the one that requests measurements run once.
     phases = graph_phases(target)
@@ -184,7 +184,7 @@ def _place(
     from ..pipeline import graph_phases, run_phases
     from ..target import has_textures
 
-    target = executor.job_devices.target
+    target = executor.devices.target
     if not (has_textures(target) and args.textures):
         return mod, None
 

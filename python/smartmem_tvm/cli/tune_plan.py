@@ -75,7 +75,7 @@ def campaign_of(
     others = sorted(os.sched_getaffinity(0) - set(cores)) if cores else []
     builders = building_workers(usable_cores(others), cores=others)
     with contextlib.closing(builders), tuning_executor(args, target, cores) as executor:
-        judge, export = WorkerJudge(executor, builders), linked if executor.job_devices.is_elsewhere else archive
+        judge, export = WorkerJudge(executor, builders), linked if executor.devices.is_elsewhere else archive
         records = _records(args, models, target, path, executor)
         tasks, known = _tasks(args, models, target, executor)
         with step("Measuring the kernels as they are"):
@@ -127,7 +127,7 @@ def _tasks_of_model(
     from ..tune.tasks import tasks_of
 
     mod, options = import_model(args), graph_options(args)
-    if not (executor.job_devices.is_elsewhere or is_gpu(target)):  # every kernel is tuned
+    if not (executor.devices.is_elsewhere or is_gpu(target)):  # every kernel is tuned
         with step(f"Running the passes on {args.model}"), target:
             return tasks_of(optimize(mod, options=options), target, options), {}
     after = {}
@@ -145,8 +145,8 @@ def _seconds_by_kernel(compiled: Compiled, inputs: list[np.ndarray], executor: E
     from ..remote import tuning
     from ..runtime.launch_times import kernel_seconds
 
-    if executor.job_devices.is_elsewhere:
-        return tuning.kernel_seconds(compiled, executor.job_devices)
+    if executor.devices.is_elsewhere:
+        return tuning.kernel_seconds(compiled, executor.devices)
     with gpu_turn():
         return kernel_seconds(compiled, inputs)
 

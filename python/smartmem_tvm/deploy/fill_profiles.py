@@ -134,7 +134,7 @@ def measured_by(executor: Executor, servers: Counter[str]) -> Measure:
 
     def measure(questions: Sequence[Sequence[tirx.PrimFunc]], end: float) -> Iterator[tuple[int, Any]]:
         jobs = [tvm.IRModule({f"kernel{n}": func for n, func in enumerate(each)}) for each in questions]
-        for number, answer in executor.results(_question, jobs, executor.job_devices.limits.question, end):
+        for number, answer in executor.results(_question, jobs, executor.devices.limits.question, end):
             if not isinstance(answer, Exception):
                 address, answer = answer
                 servers[address] += 1

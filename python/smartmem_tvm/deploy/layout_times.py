@@ -79,13 +79,13 @@ def measure_layouts(
     servers : collections.Counter, optional
         Counts the jobs done by each server of a device.
     """
-    start, target = time.monotonic(), executor.job_devices.target
+    start, target = time.monotonic(), executor.devices.target
     with target:
         questions = layout_questions(mod, *(() if is_gpu(target) else (loop_orders,)))
     jobs = [job for each in questions for job in _jobs(store, each)]
     asked, measured, failed = sum(map(len, jobs)) - len(jobs), 0, 0
     modules = [tvm.IRModule({f"kernel{number}": func for number, func in enumerate(job)}) for job in jobs]
-    limit = executor.job_devices.limits.question
+    limit = executor.devices.limits.question
     for number, answer in executor.results(_seconds, modules, limit, start + budget):
         job = jobs[number]
         if isinstance(answer, Exception):
