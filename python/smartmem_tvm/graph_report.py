@@ -227,6 +227,20 @@ def _kernels(mod: tvm.IRModule) -> list[dict]:
     return found
 
 
+def first_launches(mod: tvm.IRModule) -> dict[str, int]:
+    """Return kernel name -> the number of its first launch in an inference, from 1: as ``explain --why`` takes it.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module after the graph passes.
+    """
+    numbers: dict[str, int] = {}
+    for each in _kernels(mod):
+        numbers.setdefault(each["kernel"], each["number"])
+    return numbers
+
+
 def _fate(entry: dict, kernels: list[dict]) -> dict:
     """Return the decision on one layout operator, completed by the actions of later passes."""
     operator, action, reason = entry["operator"], entry["action"], entry.get("reason", "")

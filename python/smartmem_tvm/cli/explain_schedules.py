@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..frontend import Model
     from ..runtime.kernel_times import KernelTime
 
-_KERNELS = ("kernel", "rule", "launches", "us", "share", "bound, us", "of the roofline", "tuned")
+_KERNELS = ("", "kernel", "rule", "launches", "us", "share", "bound, us", "of the roofline", "tuned")
 _DECISIONS = ("kernel", "strategy", "gain", "decisions")
 _RULES = ("rule", "kernels", "share", "for")
 
@@ -34,6 +34,7 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         If no kernel has ``--op`` in its name.
     """
     from ..deploy.tuned import tuning_report
+    from ..graph_report import first_launches
     from ..runtime.kernel_bounds import add_bounds, roofline
     from ..runtime.kernel_times import schedule_report
     from ..target import device_of, parse_target
@@ -46,13 +47,15 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         device_of(target)
     except UserError as error:
         missing = str(error)
-    made = _measure(args, mod, target, model) if missing is None else _schedule(args, mod, target)
+    made = measured(args, mod, target, model) if missing is None else _schedule(args, mod, target)
     data = {"model": args.model, "target": target.kind.name, "threads": threads, "not_measured": missing}
     with step("Working out bounds"):
         speed, bounds = roofline(made.graph, target)
     data |= add_bounds(schedule_report(made.rules, made.times), bounds, speed)
     data["tuning"] = tuning_report(made.tuning, len(made.rules))
+    numbers = first_launches(made.graph)
     for each in data["kernels"]:
+        each["number"] = numbers.get(each["kernel"])
         each["tuned"] = data["tuning"]["gains"].get(each["kernel"])
     if args.op is not None:
         data["kernels"] = [each for each in data["kernels"] if args.op.lower() in each["kernel"].lower()]
@@ -71,7 +74,8 @@ class _Made:
     times: dict[str, KernelTime] | None = None
 
 
-def _measure(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model) -> _Made:
+def measured(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model) -> _Made:
+    """Compile a model for a device of this machine, and time the kernels of one inference with random inputs."""
     from ..deploy.build import compile
     from ..frontend import check_inputs, input_spec
     from ..frontend.inputs import id_limits, random_inputs
@@ -102,8 +106,11 @@ def _render(console: Console, data: dict, one_by_one: bool) -> None:
     kernels = data["kernels"]
     tuned = [(each["kernel"], each["tuned"]) for each in kernels if each["tuned"] is not None]
     gains = {name: f"{facts['gain']:.2f}x" for name, facts in tuned}
-    rows = [(each["kernel"], each["rule"], *_numbers(each), gains.get(each["kernel"], "-")) for each in kernels]
-    console.print(table(data["model"], _KERNELS, rows, numbers=range(2, len(_KERNELS))))
+    rows = [
+        (str(each["number"] or "-"), each["kernel"], each["rule"], *_numbers(each), gains.get(each["kernel"], "-"))
+        for each in kernels
+    ]
+    console.print(table(data["model"], _KERNELS, rows, numbers=(0, *range(3, len(_KERNELS)))))
     if one_by_one and tuned:
         lines = [(name, t["strategy"], f"{t['gain']:.2f}x", decisions_text(t["decisions"])) for name, t in tuned]
         console.print(table("Tuned kernels", _DECISIONS, lines, numbers=(2,)))
