@@ -229,7 +229,7 @@ def fits(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) ->
     return whole and ahead and small and shape.values(tile) + ADDRESSES <= params.limits.registers
 
 
-class _Times(NamedTuple):
+class _AttentionCycles(NamedTuple):
     """Cycles of an attention.
 
     Attributes
@@ -276,7 +276,7 @@ def price(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -
     return Price(times.cycles, terms, "sum, in which of the last three the longest counts")
 
 
-def _times(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _Times:
+def _times(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _AttentionCycles:
     if tile.group:
         return _times_together(tile, shape, params)
     thread_blocks, blocks = shape.thread_blocks(tile), shape.blocks(tile)
@@ -295,10 +295,10 @@ def _times(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) 
         -(-mine * tile.warps // 4) * busy + mine * copies / 4,
         thread_blocks * sides * HALF_BYTES / (params.cache_bytes_per_cycle * params.limits.processors),
     )
-    return _Times(params.begin, waves * params.later, *work, blocks)
+    return _AttentionCycles(params.begin, waves * params.later, *work, blocks)
 
 
-def _times_together(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _Times:
+def _times_together(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> _AttentionCycles:
     """Return the same for asynchronous instructions: softmax of a warpgroup overlaps with products of other groups."""
     own = params.together
     thread_blocks, sides = shape.thread_blocks(tile), tile.keys * (shape.deep + shape.wide)
@@ -319,7 +319,7 @@ def _times_together(tile: AttentionTile, shape: AttentionShape, params: Attentio
         thread_blocks * sides * HALF_BYTES / (params.cache_bytes_per_cycle * params.limits.processors),
     )
     near = own.near if tile.stages == 3 else 1.0
-    return _Times(own.begin, waves * params.later, *work, shape.blocks(tile), near)
+    return _AttentionCycles(own.begin, waves * params.later, *work, shape.blocks(tile), near)
 
 
 @cache

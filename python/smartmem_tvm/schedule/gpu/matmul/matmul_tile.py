@@ -194,7 +194,7 @@ def price(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params
     return Price(times.cycles, terms, how)
 
 
-class _Times(NamedTuple):
+class _MatmulCycles(NamedTuple):
     """Cycles of the busiest processor.
 
     Attributes
@@ -224,7 +224,7 @@ class _Times(NamedTuple):
 
 def _times(
     tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams, memory: float
-) -> _Times:
+) -> _MatmulCycles:
     blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits
     terms = -(-depth // (tile.depth * tile.splits)) * tile.depth
     mine = -(-blocks // params.limits.processors)
@@ -242,7 +242,7 @@ def _times(
     if tile.splits > 1:
         moved = FLOAT_BYTES * batch * rows * columns * (2 * tile.splits)
         adding = params.limits.launch_cycles + moved / (params.processor.bytes_per_cycle * params.limits.processors)
-    return _Times(mine * terms, multiply, share, fetch, waiting, memory, adding)
+    return _MatmulCycles(mine * terms, multiply, share, fetch, waiting, memory, adding)
 
 
 def _overlapping(*cycles: float) -> float:

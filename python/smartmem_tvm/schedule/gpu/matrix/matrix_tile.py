@@ -271,7 +271,7 @@ class Shape:
         return tile.depth * (tile.rows * self.left_held + tile.columns * self.right_held)
 
 
-class _Times(NamedTuple):
+class _MatrixCycles(NamedTuple):
     """Cycles of a product.
 
     Attributes
@@ -323,7 +323,7 @@ def price(tile: MatrixTile, shape: Shape, params: MatrixParams) -> Price | None:
     return Price(times.cycles, terms, "sum, in which of stages, instructions and operands the longest counts")
 
 
-def _times(candidate: Candidate, shape: Shape, params: MatrixParams) -> _Times:
+def _times(candidate: Candidate, shape: Shape, params: MatrixParams) -> _MatrixCycles:
     tile, processors = candidate.tile, params.limits.processors
     blocks = shape.blocks(tile) * tile.splits
     rounds = -(-shape.depth // (tile.depth * tile.splits))
@@ -344,7 +344,7 @@ def _times(candidate: Candidate, shape: Shape, params: MatrixParams) -> _Times:
         adding = params.add + moved / (params.cache_bytes_per_cycle * processors)
     cached = loaded / (params.cache_bytes_per_cycle * processors)
     work = waves * rounds * alone, mine * rounds * busy, cached
-    return _Times(params.begin, waves * params.wave, *work, finish, adding)
+    return _MatrixCycles(params.begin, waves * params.wave, *work, finish, adding)
 
 
 def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:

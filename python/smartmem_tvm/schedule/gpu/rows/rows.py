@@ -100,7 +100,7 @@ class GpuRows(GpuRule):
             plan = plan_of(whole, params)
         facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
         facts |= {"turned": plan.turned, "threads": params.limits.work_group, "shared": params.limits.shared_bytes}
-        return _Launches((_Emitter(whole, decide("gpu_rows", plan, **facts)).kernel,))
+        return _Launches((_RowProgramNest(whole, decide("gpu_rows", plan, **facts)).kernel,))
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _holds_matmuls(kernel: Kernel) -> bool:
     return False
 
 
-class _Emitter:
+class _RowProgramNest:
     def __init__(self, program: RowProgram, plan: RowPlan):
         self.program, self.plan, self.scope = program, plan, Scope()
         self.local: dict = {}  # result of a step -> values that a thread keeps of it
