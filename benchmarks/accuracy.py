@@ -25,7 +25,7 @@ from pathlib import Path
 
 from smartmem_tvm.tables.suite import SMARTMEM18
 from smartmem_tvm.target import device_of, is_gpu, parse_target
-from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import write
 from smartmem_tvm.tune.host import cpu_name
 

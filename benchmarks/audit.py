@@ -31,8 +31,8 @@ from audit_system import NoTimes, ProcessorTime, prepare
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.json_data import plain
 from smartmem_tvm.tools.bench.child import ending
-from smartmem_tvm.tools.bench.machine import machine
-from smartmem_tvm.tools.bench.measure import Method, measure
+from smartmem_tvm.tools.bench.machine_facts import machine
+from smartmem_tvm.tools.bench.measure_systems import Method, measure
 from smartmem_tvm.tools.bench.results import Results, rounded
 from smartmem_tvm.tools.bench.systems import largest_error
 from smartmem_tvm.tools.bench.turns import RunEffort

@@ -17,7 +17,7 @@ from smartmem_tvm.tools.bench.turns import RunEffort, in_turns, summary
 
 
 class NoTimes:
-    """An effort of `smartmem_tvm.tools.bench.measure` without times: what is right is known after the first run."""
+    """An effort of `tools.bench.measure_systems` without times: the first run shows whether results are right."""
 
     def measure(self, children: Sequence[Child]) -> list[dict]:
         """Nothing of each."""

@@ -40,7 +40,7 @@ def main() -> int:
     if args.one:
         print(json.dumps(measure(args.only[0], args.threads[0])))
         return 0
-    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine_facts import machine
     from smartmem_tvm.tools.bench.results import write
 
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else {}

@@ -179,7 +179,7 @@ def main() -> None:
             cells = (f"{row[each]['median']:.3g} ({row[each]['mean']:.3g})" for each in systems)
             print(f"| {name} | {busy} | {' | '.join(cells)} |")
     if args.output:
-        from smartmem_tvm.tools.bench.machine import machine
+        from smartmem_tvm.tools.bench.machine_facts import machine
         from smartmem_tvm.tools.bench.results import write
 
         facts = {"date": date.today().isoformat(), "machine": machine(THREADS), "unit": "ms", "rows": rows}

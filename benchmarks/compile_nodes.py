@@ -181,7 +181,7 @@ def main() -> None:
     if args.measure:
         print(json.dumps(measure(args.measure[0], int(args.measure[1]))))
         return
-    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine_facts import machine
     from smartmem_tvm.tools.bench.results import write
 
     known = json.loads(INTO.read_text())["networks"] if INTO.is_file() else {}

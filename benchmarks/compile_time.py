@@ -151,7 +151,7 @@ def main() -> None:
     if args.measure:
         print(json.dumps(measure(args.measure, args.target)))
         return
-    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine_facts import machine
     from smartmem_tvm.tools.bench.results import write
 
     cores = sorted(os.sched_getaffinity(0))[: args.cores]

@@ -24,7 +24,7 @@ from rich.table import Table
 from tvm import relax
 
 import smartmem_tvm
-from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import write
 
 RESULTS = Path(__file__).resolve().parent / "half_sums.json"

@@ -32,8 +32,8 @@ from tvm.relax import op
 from smartmem_tvm import Options, compile, from_onnx
 from smartmem_tvm.cli.executors import profiling_executor
 from smartmem_tvm.deploy.build import compile_baseline
+from smartmem_tvm.deploy.fill_profiles import open_store
 from smartmem_tvm.deploy.layout_times import measure_layouts
-from smartmem_tvm.deploy.profile import open_store
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.executor.gpu_turn import gpu_turn
 from smartmem_tvm.frontend import check_inputs, from_onnx_as_tvm, input_spec, read_model

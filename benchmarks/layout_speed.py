@@ -25,7 +25,7 @@ import tvm
 
 from smartmem_tvm import Options, from_onnx, graph_cost
 from smartmem_tvm.deploy.build import generate, lower
-from smartmem_tvm.deploy.session import to_numpy
+from smartmem_tvm.deploy.inference_session import to_numpy
 from smartmem_tvm.deploy.weights import Machine
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import check_inputs, read_model

@@ -27,11 +27,11 @@ from smartmem_tvm.analysis.demands import demands
 from smartmem_tvm.analysis.memory_access import Accesses, kernel_accesses
 from smartmem_tvm.analysis.transitions import strided
 from smartmem_tvm.frontend import from_onnx_as_tvm
+from smartmem_tvm.graph_report import explain
 from smartmem_tvm.ir.graph import Graph, graphs, read_log
 from smartmem_tvm.ir.kernel import Kernel, emit, shape_of
 from smartmem_tvm.ir.storage import stored_as
 from smartmem_tvm.pipeline import BASELINE_PHASES, graph_phases, run_phases
-from smartmem_tvm.report import explain
 from smartmem_tvm.schedule import ScheduleKernels
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import parse_target

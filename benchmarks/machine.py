@@ -36,7 +36,7 @@ from smartmem_tvm.runtime.speed_kernels import ROUNDS, VALUES, accumulators, bui
 from smartmem_tvm.schedule.cpu import machine as figures
 from smartmem_tvm.schedule.cpu.params import CpuParams
 from smartmem_tvm.target import host_target
-from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import rounded, write
 
 SOURCE = Path(__file__).with_suffix(".cc")

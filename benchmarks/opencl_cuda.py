@@ -172,7 +172,7 @@ def replay() -> str:
 def compiled(path: Path, arrays: list, system: str, row: dict, error: Callable) -> Callable[[], tuple[float, float]]:
     """Compile for a system; a call of it on inputs that are on the device, milliseconds in all and of the host."""
     import smartmem_tvm as sm
-    from smartmem_tvm.report import graph_cost
+    from smartmem_tvm.graph_report import graph_cost
     from smartmem_tvm.target import parse_target
 
     target, options = SYSTEMS[system]

@@ -20,7 +20,7 @@ def record(path: Path, section: str, results: list) -> None:
         ``networks``, ``overhead`` or ``start``.
     """
     from smartmem_tvm.runtime import opencl
-    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine_facts import machine
 
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     device = opencl.devices()[0]

@@ -102,7 +102,7 @@ def _start(model: str, output: str, answer: str) -> None:
 
     from smartmem_tvm.deploy.compilers import LIBRARY
     from smartmem_tvm.deploy.export import WEIGHTS, read_manifest
-    from smartmem_tvm.deploy.session import to_numpy
+    from smartmem_tvm.deploy.inference_session import to_numpy
     from smartmem_tvm.deploy.weights import Machine, map_weights
     from smartmem_tvm.target import has_textures
 

@@ -155,7 +155,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.threads > 1 and args.output == RESULTS:
         parser.error(f"{RESULTS.name} is of one thread: name another file for {args.threads} with -o.")
-    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine_facts import machine
     from smartmem_tvm.tune.host import set_threads
 
     set_threads(args.threads)

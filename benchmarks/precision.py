@@ -19,7 +19,7 @@ from pathlib import Path
 import tvm
 from accuracy import verify
 
-from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import write
 
 RESULTS = Path(__file__).resolve().parent / "precision.json"

@@ -207,7 +207,7 @@ def measure(args: argparse.Namespace) -> None:
     """Write the file, a row at a time."""
     import datetime
 
-    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine_facts import machine
     from smartmem_tvm.tools.bench.results import write
 
     rows = json.loads(args.output.read_text(encoding="utf-8"))["networks"] if args.output.exists() else []

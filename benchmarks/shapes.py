@@ -22,7 +22,7 @@ from shape_systems import OPENBLAS, ORT, OURS, PEAK, TVM, environment, prepare
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.tools.bench.child import Child
-from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import write
 from smartmem_tvm.tools.bench.turns import RunEffort, in_turns
 from smartmem_tvm.tune.host import usable_cores

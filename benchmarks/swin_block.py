@@ -17,8 +17,8 @@ import tvm
 
 from smartmem_tvm import Options, from_onnx, optimize
 from smartmem_tvm.frontend import from_onnx_as_tvm
+from smartmem_tvm.graph_report import explain, only_moves_data
 from smartmem_tvm.pipeline import BASELINE_PHASES, run_phases
-from smartmem_tvm.report import explain, only_moves_data
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tools.bench.results import write
 

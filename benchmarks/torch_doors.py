@@ -36,7 +36,7 @@ from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import input_spec
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import write
 from smartmem_tvm.tools.bench.systems import largest_error
 

@@ -26,21 +26,21 @@ from tvm.target import Target
 
 from smartmem_tvm import from_onnx
 from smartmem_tvm.deploy.build import optimize
+from smartmem_tvm.deploy.fill_profiles import device_name, measured_target
 from smartmem_tvm.deploy.judge_in_worker import WorkerJudge
 from smartmem_tvm.deploy.kernel_code import kernel_code
-from smartmem_tvm.deploy.profile import device_name, measured_target
 from smartmem_tvm.deploy.this_machine import ThisMachine, measuring_worker
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.executor.devices import Executor
+from smartmem_tvm.executor.job_devices import Executor
 from smartmem_tvm.executor.workers import Workers
 from smartmem_tvm.target import is_gpu
-from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import write
-from smartmem_tvm.tune.build import building_workers, local_builder
+from smartmem_tvm.tune.build_candidates import building_workers, local_builder
 from smartmem_tvm.tune.host import run_threads, usable_cores
+from smartmem_tvm.tune.kernel_search import SearchSession, Tools
 from smartmem_tvm.tune.measure_candidates import CandidateRunner
 from smartmem_tvm.tune.metaschedule import cost_model
-from smartmem_tvm.tune.session import SearchSession, Tools
 from smartmem_tvm.tune.strategy import seconds_of
 from smartmem_tvm.tune.tasks import Task, tasks_of
 

@@ -30,10 +30,10 @@ import onnx
 from wild_inputs import drawn
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.json_data import fits, plain, read
 from smartmem_tvm.tools.bench.child import ending
-from smartmem_tvm.tools.bench.machine import machine
+from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import Results, rounded
 from smartmem_tvm.tune.host import usable_cores
 from smartmem_tvm.whole_file import check_output

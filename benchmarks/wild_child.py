@@ -25,9 +25,9 @@ from smartmem_tvm.comparison import compare, judge_difference
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import read_model, run_exactly
 from smartmem_tvm.frontend.exact_onnxruntime import session_options
+from smartmem_tvm.graph_report import graph_cost, only_moves_data
 from smartmem_tvm.json_data import plain
 from smartmem_tvm.peak_memory import peak_mb
-from smartmem_tvm.report import graph_cost, only_moves_data
 from smartmem_tvm.runtime.launches import count_launches
 from smartmem_tvm.tools.bench.turns import RunEffort, in_turns, summary, timed
 from smartmem_tvm.tune.host import set_threads

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each convolution (default: 2)")
     options = parser.parse_args(arguments)
     os.environ.update(TVM_NUM_THREADS="1", TVM_BIND_THREADS="0", OMP_NUM_THREADS="1")
-    from smartmem_tvm.tools.bench.machine import machine
+    from smartmem_tvm.tools.bench.machine_facts import machine
     from smartmem_tvm.tune.host import set_threads
 
     set_threads(1)

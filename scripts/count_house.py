@@ -43,15 +43,16 @@ _ORIGINS = {
 _LOOKING = re.compile(r"[Ss]chedules nothing")
 # Classes that each write the loops of a product: file within `schedule`, and class. One that is gone counts no more; a
 # new one is added here.
-_PRODUCTS = {
-    "cpu/gemm/gemm.py": "Gemm",
-    "gpu/attention/matrix_block.py": "AttentionThread",
-    "gpu/attention/product.py": "BlockProduct",
-    "gpu/gemm/skeleton.py": "Gemm",
-    "gpu/matmul/matmul.py": "_Emitter",
-    "gpu/matrix/matrix.py": "_Emitter",
-    "gpu/window/product.py": "ProductNest",
-}
+_PRODUCTS = (
+    ("cpu/gemm/gemm.py", "Gemm"),
+    ("gpu/attention/matrix_block.py", "AttentionThread"),
+    ("gpu/attention/product.py", "BlockProduct"),
+    ("gpu/gemm/skeleton.py", "Gemm"),  # until 2026-11-28, GpuGemm since
+    ("gpu/gemm/skeleton.py", "GpuGemm"),
+    ("gpu/matmul/matmul.py", "_Emitter"),
+    ("gpu/matrix/matrix.py", "_Emitter"),
+    ("gpu/window/product.py", "ProductNest"),
+)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class House:
     def product_emitters(self) -> list[str]:
         """Classes that write the loops of a product, of those in `_PRODUCTS`."""
         there = {(str(file.path), node.name) for file in self.schedule for node in file.classes}
-        return [f"schedule/{file}:{name}" for file, name in _PRODUCTS.items() if (f"schedule/{file}", name) in there]
+        return [f"schedule/{file}:{name}" for file, name in _PRODUCTS if (f"schedule/{file}", name) in there]
 
     def models(self, side: str) -> list[str]:
         """Files of one side that predict cycles: with a function whose name says so."""

@@ -3,7 +3,7 @@
 
 from smartmem_tvm.deploy.this_machine import ThisMachine
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.executor.devices import Executor
+from smartmem_tvm.executor.job_devices import Executor
 from smartmem_tvm.executor.workers import Answer
 
 

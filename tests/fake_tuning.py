@@ -8,11 +8,11 @@ from tvm.s_tir import meta_schedule as ms
 
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.campaign import Campaign, TuningEffort
-from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
+from smartmem_tvm.tune.kernel_search import Tools
 from smartmem_tvm.tune.records import Records, circumstances
-from smartmem_tvm.tune.session import Tools
 from smartmem_tvm.tune.strategy import seconds_of
 from smartmem_tvm.tune.tasks import Task
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, with_constants, workload
 from tunable_kernels import CASES
 
 TARGET = parse_target("llvm")

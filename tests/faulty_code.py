@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from smartmem_tvm.schedule.core.decisions import DECISIONS
-from smartmem_tvm.tune.build import plain_code
+from smartmem_tvm.tune.build_candidates import plain_code
 
 # Decisions (vectors, tasks) -> the fault, in code generation or at run time.
 MAKING = {(1, 1): "crashes", (1, 3): "hangs", (1, 6): "takes all memory", (1, 12): "finds the disk full"}

@@ -8,7 +8,7 @@ from tvm import te, tirx
 
 from smartmem_tvm.cpu_code import code_generation
 from smartmem_tvm.target import host_target
-from smartmem_tvm.tune.build import plain_code
+from smartmem_tvm.tune.build_candidates import plain_code
 
 
 def tiled(rows, columns, times, dtype) -> tvm.IRModule:

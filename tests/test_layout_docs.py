@@ -128,7 +128,7 @@ def test_the_code_runs_and_prints_what_it_says():
 
 
 def _decisions(mod, name: str) -> list[dict]:
-    from smartmem_tvm.report import explain
+    from smartmem_tvm.graph_report import explain
 
     return [each for each in explain(mod)["decisions"] if each["pass"] == name]
 

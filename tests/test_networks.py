@@ -13,12 +13,12 @@ import tvm
 import smartmem_tvm
 from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.frontend import input_spec
+from smartmem_tvm.graph_report import explain, graph_cost
 from smartmem_tvm.light import fill
 from smartmem_tvm.pipeline import lower_phases, run_phases
-from smartmem_tvm.report import explain, graph_cost
+from smartmem_tvm.runtime.kernel_bounds import add_bounds, roofline
 from smartmem_tvm.runtime.kernel_times import kernel_times, schedule_report
 from smartmem_tvm.runtime.launches import count_launches
-from smartmem_tvm.runtime.roofline import add_bounds, roofline
 from smartmem_tvm.runtime.speed import speed_of
 from smartmem_tvm.schedule.choose import dlight_rules
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules

@@ -18,7 +18,7 @@ sys.setswitchinterval(1e-6)
 start, errors, first = threading.Barrier(16), [], int(sys.argv[1])
 names = ["frontend", "deploy.build", "deploy.export", "pipeline", "frontend.spec", "transform",
          "transform.lower.lower_sorts", "schedule.cpu.rows", "schedule", "frontend.onnx_file", "frontend.importer",
-         "tune.session", "deploy.compiled"]
+         "tune.kernel_search", "deploy.compiled"]
 def work(number):
     start.wait()
     try:

@@ -24,7 +24,7 @@ from tvm_ffi import structural
 from smartmem_tvm import _tvm
 from smartmem_tvm.deploy.textures import TIR_PIPELINE, build_textures, texture_machine
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.tvm_mends import arrays, functions, lowering
+from smartmem_tvm.tvm_mends import array_iteration, intrinsics, lowering
 from texture_modules import (
     TARGET,
     Program,
@@ -197,7 +197,7 @@ class TestFunctionsOnCPUs:
 
     @pytest.mark.parametrize("dtype, tolerance", [("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-12)])
     def test_with_it(self, dtype, tolerance):
-        names = functions.SINGLE_FUNCTIONS
+        names = intrinsics.SINGLE_FUNCTIONS
         x = np.linspace(0, 0.96875, 32).astype(dtype)
         results = [tvm.runtime.empty((32,), dtype) for _ in names]
         tvm.compile(functions_of_vectors(names, dtype), "llvm")["main"](tvm.runtime.tensor(x), *results)
@@ -575,7 +575,7 @@ def asked_for(iterate, monkeypatch) -> int:
 
 
 def test_tvm_looks_at_the_number_of_each_element_of_an_array(monkeypatch):
-    assert asked_for(arrays.ELEMENTS, monkeypatch) == 3
+    assert asked_for(array_iteration.ELEMENTS, monkeypatch) == 3
 
 
 def test_elements_of_an_array_are_taken_as_they_come(monkeypatch):

@@ -13,8 +13,8 @@ from helpers import constant, module, op
 from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.ir.texels import is_texture
 from smartmem_tvm.target import device_of
-from smartmem_tvm.tune.kernel import CONSTANTS
 from smartmem_tvm.tune.tasks import Task, tasks_of
+from smartmem_tvm.tune.tunable_kernel import CONSTANTS
 
 
 def matmul(rows=37, depth=24, columns=45):

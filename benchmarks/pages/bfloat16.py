@@ -10,12 +10,12 @@ from rendering import content, dates, figure, mean_of_known, table, threads, ver
 _HEAD = """
 ## bfloat16 on CPUs
 
-`--precision bfloat16`: what matmuls, convolutions and attention multiply is rounded to bfloat16, and multiplied by the
-AMX units of CPUs that have them, of Intel since Sapphire Rapids, on Linux. `{"kind": "llvm", "mcpu":
-"sapphirerapids"}` is such a target. Tensors between kernels are bfloat16 in memory. Sums are float32, and so is all
-that is computed: what follows a product in its kernel, softmax, normalisations. Weights that are multiplied so are
-rounded, and put into tiles, when the model is compiled; others stay float32. What a product copies into tiles is not
-rounded again where it is stored so. Other CPUs are refused. AVX512_BF16 alone, without tiles, is not used.
+With `--precision bfloat16` the operands of matmuls, convolutions and attention are rounded to bfloat16, and
+multiplied by the AMX units of CPUs that have them (Intel since Sapphire Rapids), on Linux. `{"kind": "llvm", "mcpu":
+"sapphirerapids"}` is such a target. Tensors between kernels are bfloat16 in memory. Sums are float32, and so are
+epilogues, softmax and normalisations. The weights of these products are rounded, and put into tiles, when the model
+is compiled; others stay float32. An operand that is stored in bfloat16 is copied into tiles without another rounding.
+Other CPUs are refused. AVX512_BF16 alone, without tiles, is not used.
 
 Two tiles of 16 x 16 results down and two across share their operands. The product of two such tiles takes 18 cycles,
 and 24 if both come from the second-level cache. So one stays in the first: it is multiplied with all of the other in
@@ -39,10 +39,10 @@ The largest absolute error against torch in float64, on the same weights and inp
 the output; *torch bfloat16* is the network with all weights and tensors in bfloat16.
 """
 _CONDITION = """
-OpenVINO's default is faster on ResNeXt-50. More than a quarter of our time is in grouped convolutions, which stay
-in float32, and more than half in products whose images are planes: they wait for lines of memory far from each other.
-What would multiply groups in bfloat16 is not much faster: the dot product of vectors (`vdpbf16ps`) does 1.4 times the
-multiplications of float32 on this processor, and groups of 4 or 8 channels fill an eighth or a quarter of a tile.
+OpenVINO's default is faster on ResNeXt-50. More than a quarter of our time is in grouped convolutions, which stay in
+float32, and more than half in products whose images are planes: they wait for lines of memory far from each other. No
+instruction for bfloat16 would multiply groups much faster: the dot product of vectors (`vdpbf16ps`) does 1.4 times
+the multiplications of float32 on this processor, and groups of 4 or 8 channels fill an eighth or a quarter of a tile.
 """
 _AUDIT = """
 Networks drawn at random from the [audit's](audit.md), random weights, one thread, in turns: `python

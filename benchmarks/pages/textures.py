@@ -10,7 +10,7 @@ from rendering import dates, facts, figure, host, mean_of_known, milliseconds, n
 from smartmem_tvm.analysis.family import FAMILIES
 from smartmem_tvm.tables.suite import SUITES
 from smartmem_tvm.tools.bench.columns import geometric_mean, latency, ratio
-from smartmem_tvm.tools.bench.launches import TEXTURE, paired
+from smartmem_tvm.tools.bench.kernel_families import TEXTURE, paired
 
 RESULTS = "textures.json"
 TEXTURES, BUFFERS = "smartmem", "smartmem@opencl"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # for tools that read the package without running it
     from .deploy.compiled import Compiled
     from .errors import UserError
     from .frontend import from_onnx, from_torch
+    from .graph_report import graph_cost
     from .pipeline import Options
-    from .report import graph_cost
 
 __all__ = [
     "Compiled",
@@ -58,7 +58,7 @@ __getattr__, __dir__, _ = lazy(
         "compile_baseline": "deploy.build",
         "from_onnx": "frontend",
         "from_torch": "frontend",
-        "graph_cost": "report",
+        "graph_cost": "graph_report",
         "optimize": "deploy.build",
     },
     _check,

@@ -31,7 +31,7 @@ from tvm_ffi.structural import WalkOrder, _callback_type_to_type_index, _ffi_api
 import _smartmem_opencl
 from smartmem_tvm.errors import CheckError, UserError
 from smartmem_tvm.thread_pool import use_own_threads
-from smartmem_tvm.tvm_mends import arrays, functions, operators  # noqa: F401  (imported for their effect)
+from smartmem_tvm.tvm_mends import array_iteration, intrinsics, quiet_legalize  # noqa: F401  (imported for their effect)
 
 # Modules that are opened or compiled from here on run their loops on this package's threads.
 use_own_threads()

@@ -68,7 +68,7 @@ class Options:
         the module after each phase and name the pass that changes what it computes (`output_check`).
     bounds : bool
         Kernels look at each index before they use it, and name themselves where one is out of bounds
-        (`deploy.bounds`): to find faults, on a CPU and slowly.
+        (`deploy.check_bounds`): to find faults, on a CPU and slowly.
     records : tvm.transform.Pass or None
         Gives kernels the schedules that tuning has found for them (`tune.apply_records.ApplyRecords`).
     profiles : Profiles or None

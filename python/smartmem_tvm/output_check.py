@@ -13,7 +13,7 @@ from tvm import relax
 from .comparison import compare
 from .cpu_code import code_generation
 from .errors import CheckError, UserError, reason_of
-from .ir.functions import MAIN, public_functions
+from .ir.public_functions import MAIN, public_functions
 from .tables.precisions import PRECISIONS
 from .target import is_cpu
 

@@ -169,7 +169,7 @@ def _plan_layout(options: Options, target: tvm.target.Target | None, *, time_lim
     if options.layout == REDUCTION_DIMENSION:
         return transform.SelectLayout()
     planner = options.layout if isinstance(options.layout, str) else FLUID
-    costs = options.profiles.beside if options.profiles is not None else None
+    costs = options.profiles.form_latency if options.profiles is not None else None
     # The rules for GPUs have one loop order only.
     loops = {} if target is not None and is_gpu(target) else {"loops": schedule.loop_orders}
     return transform.PlanLayout(planner, costs, **loops, time_limit=time_limit)

@@ -15,7 +15,7 @@ from .errors import UserError
 from .ir.texels import is_texture, read_singly
 from .planner.texture_choice import PlacementTrial
 from .schedule import ScheduleKernels
-from .schedule.core.nest import outlined
+from .schedule.core.nest import memory_only
 from .schedule.schedule_kernels import kernel_rules
 from .target import named_device
 from .transform.layout.check_textures import CheckTextures
@@ -45,7 +45,7 @@ class TextureTrial:
         self.target, self.known = target, {}
         self.measured = measure or (lambda kernel, _: times(kernel) if times else None)
         # Most of a kernel is its work on chip, which matters only if the kernel runs.
-        self.scheduling = nullcontext if measure else outlined
+        self.scheduling = nullcontext if measure else memory_only
         self.device = named_device(target)
 
     def __call__(self, kernel: tirx.PrimFunc) -> PlacementTrial:

@@ -3,7 +3,7 @@
 
 TVM's Python keeps state of its builders in variables of classes and modules: the tag of a tensor expression
 (``tvm.te.tag_scope``, whose error is "nested op_tag"), the open `BlockBuilder`, tables of importers. This package's
-settings for a compilation are global too: the memory limit of `frontend.apart`, the switches of passes
+settings for a compilation are global too: the memory limit of `frontend.child_process`, the switches of passes
 (`ir.strength_reduction`, `ir.check_maps`). So each function that imports, compiles, tunes, saves or loads a model holds
 one reentrant lock. Running a model does not take it: a server answers while another thread compiles.
 

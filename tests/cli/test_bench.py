@@ -9,8 +9,8 @@ import pytest
 
 from small_network import network
 from smartmem_tvm.tables.suite import SUITES, Entry
-from smartmem_tvm.tools.bench import plan
-from smartmem_tvm.tools.bench.plan import Plan
+from smartmem_tvm.tools.bench import plan_measurements
+from smartmem_tvm.tools.bench.plan_measurements import Plan
 
 QUICK = ("--budget", "0.05", "--threads", "1")
 
@@ -153,7 +153,7 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_bad_arguments(smartmem, monkeypatch, tmp_path, what):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plan, "prepare", None)
+    monkeypatch.setattr(plan_measurements, "prepare", None)
     arguments, word = BAD[what]
     outcome = smartmem("bench", *arguments)
     assert outcome.code == 2 and outcome.err.count("\n") == 1

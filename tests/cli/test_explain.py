@@ -11,7 +11,7 @@ from tvm import relax
 
 from helpers import legal, module
 from smartmem_tvm.cli.explain_tables import _laws, _memory_kinds, kind
-from smartmem_tvm.report import explain, operators
+from smartmem_tvm.graph_report import explain, operators
 
 
 @pytest.fixture
@@ -229,6 +229,8 @@ def test_schedules_of_all_kernels(smartmem, model_path, explained):
     assert {each["kernel"] for each in data["kernels"]} == {each["kernel"] for each in explained["kernels"]}
     assert all(each["rule"] and each["family"] and each["launches"] >= 1 for each in data["kernels"])
     assert sum(each["share"] for each in data["kernels"]) == pytest.approx(1)
+    first = {each["kernel"]: each["number"] for each in reversed(explained["kernels"])}
+    assert {each["kernel"]: each["number"] for each in data["kernels"]} == first
     assert (data["target"], data["not_measured"], data["catch_all_share"]) == ("llvm", None, 0)
 
 

@@ -17,6 +17,8 @@ def test_the_text_has_the_kernel_its_plan_its_price_and_the_other_rules(smartmem
         "What was decided",
         "What it takes".lower(),
         "Roofline:",
+        "Time: a launch takes",
+        "of which the bound is",
     ):
         assert said in outcome.out, said
     assert "Other rules, in the order in which they are asked" in outcome.out
@@ -28,6 +30,13 @@ def test_json_has_the_same_by_name_and_by_number(smartmem, model_path):
     assert by_name == by_number and by_number["number"] == 2
     assert by_number["roofline"]["device"] == "adreno-740" and by_number["clock"] > 1e8
     assert by_number["target"] == "opencl" and by_number["plan"]["decisions"]
+    assert by_number["seconds"] is by_number["of_roofline"] is None and "adreno-740" in by_number["not_measured"]
+
+
+def test_the_time_is_that_of_a_launch_beside_its_bound(smartmem, model_path):
+    data = smartmem("explain", model_path, "--why", "1", "--threads", "1", "--json").data
+    assert data["not_measured"] is None and data["seconds"] > 0
+    assert data["of_roofline"] == pytest.approx(data["roofline"]["seconds"] / data["seconds"])
 
 
 def test_numbers_are_those_that_explain_prints(smartmem, model_path):

@@ -70,7 +70,10 @@ def test_used_and_shown(smartmem, norm_path, profiled, tmp_path, planner):
         results.append(np.load(tmp_path / "y.npz")["y"])
     np.testing.assert_allclose(*results, rtol=1e-5)
     explained = smartmem("explain", norm_path, "--layout", planner).out
-    assert "dimensions in the order [0, 2, 3, 1]" in explained and "all kernels take least so" in explained
+    assert (
+        "dimensions in the order [0, 2, 3, 1]" in explained
+        and "all kernels together take least with this order" in explained
+    )
     assert smartmem("verify", norm_path, "--layout", planner).code == 0
 
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from at_once import AtOnce
 from rpc_processes import device, tracker, until
-from smartmem_tvm.deploy import measure
+from smartmem_tvm.deploy import kernel_latency
 from smartmem_tvm.executor import workers
 from smartmem_tvm.remote import tracked_devices, tuning
 from smartmem_tvm.remote.keys import tracker_state
@@ -134,8 +134,10 @@ def at_once(monkeypatch):
 @pytest.mark.device
 def test_a_question_has_all_its_kernels_on_one_device(smartmem, gates, store, two, at_once, monkeypatch):
     seen = []
-    in_turns = measure.in_turns
-    monkeypatch.setattr(measure, "in_turns", lambda clocks, how: seen.append(len(clocks)) or in_turns(clocks, how))
+    in_turns = kernel_latency.in_turns
+    monkeypatch.setattr(
+        kernel_latency, "in_turns", lambda clocks, how: seen.append(len(clocks)) or in_turns(clocks, how)
+    )
     data = profile(smartmem, gates, *two, "--threads", 1)
     assert seen == [3] * len(GATES)
     sessions = [each["together"] for each in records(store)]
@@ -236,7 +238,7 @@ def test_kernels_that_crash_every_device_are_left_to_the_cost_model(
     smartmem, gates, store, mortal, at_once, monkeypatch
 ):
     (only,), where = mortal("crashing", 1)
-    in_turns, crashed = measure.in_turns, []
+    in_turns, crashed = kernel_latency.in_turns, []
 
     def crash(clocks, how):
         if len(crashed) < 2:
@@ -244,7 +246,7 @@ def test_kernels_that_crash_every_device_are_left_to_the_cost_model(
             os.kill(crashed[-1], signal.SIGKILL)
         return in_turns(clocks, how)
 
-    monkeypatch.setattr(measure, "in_turns", crash)
+    monkeypatch.setattr(kernel_latency, "in_turns", crash)
     devices = partial(tracked_devices.TrackedDevices, tries=2, cool_down=0.1)
     monkeypatch.setattr(tracked_devices, "TrackedDevices", devices)
     outcome = smartmem("profile", gates, *where, "--threads", 1, "--json")

@@ -39,7 +39,7 @@ def test_devices_elsewhere_are_those_of_the_tables(smartmem, machine):
 
 def test_devices_that_nobody_knows(smartmem):
     outcome = smartmem("roofline", "--target", '{"kind": "vulkan", "max_num_threads": 256}')
-    assert outcome.code == 2 and "Nobody knows how fast" in outcome.err
+    assert outcome.code == 2 and "The speed of a device for target" in outcome.err
 
 
 def test_explain_shows_bounds_beside_times(smartmem, model_path):
@@ -59,17 +59,17 @@ def test_explain_names_what_is_far_off(smartmem, model_path, machine):
 
 
 def test_explain_says_why_kernels_have_no_bounds(smartmem, model_path, monkeypatch):
-    from smartmem_tvm.runtime import roofline
+    from smartmem_tvm.runtime import kernel_bounds
 
     def refuses(*_):
-        raise roofline.Opaque("it chooses among hundreds")
+        raise kernel_bounds.Opaque("it chooses among hundreds")
 
-    monkeypatch.setattr(roofline, "work", refuses)
+    monkeypatch.setattr(kernel_bounds, "work", refuses)
     outcome = smartmem("explain", model_path, "--schedules", "--threads", "1")
     assert "in kernels without a bound: 100.00% (it chooses among hundreds)." in outcome.out
-    monkeypatch.setattr(roofline, "speed_of", lambda _: None)
+    monkeypatch.setattr(kernel_bounds, "speed_of", lambda _: None)
     outcome = smartmem("explain", model_path, "--schedules", "--threads", "1")
-    assert "nobody knows how fast the device is" in outcome.out and "off the roofline" not in outcome.out
+    assert "the speed of the device is unknown" in outcome.out and "off the roofline" not in outcome.out
 
 
 def test_explain_knows_bounds_without_the_device(smartmem, model_path):

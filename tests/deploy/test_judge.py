@@ -14,8 +14,8 @@ from smartmem_tvm.deploy.judge import difference, judge, untuned_seconds
 from smartmem_tvm.deploy.this_machine import LoadedModel, ThisMachine
 from smartmem_tvm.pipeline import prepare_passes
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.trace import schedule_of
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, with_constants, workload
 from tunable_kernels import CASES, textured_tasks
 
 TARGET = parse_target("llvm")

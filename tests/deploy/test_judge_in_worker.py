@@ -9,12 +9,12 @@ from smartmem_tvm.deploy.judge import Verdict
 from smartmem_tvm.deploy.judge_in_worker import WorkerJudge
 from smartmem_tvm.deploy.this_machine import ThisMachine, measuring_worker
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.executor.devices import Executor
 from smartmem_tvm.executor.faults import KILLED, MachineFailed
+from smartmem_tvm.executor.job_devices import Executor
 from smartmem_tvm.executor.workers import Answer
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.trace import schedule_of
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, with_constants, workload
 from tunable_kernels import CASES
 
 TARGET = parse_target("llvm")

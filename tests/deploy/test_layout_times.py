@@ -9,8 +9,8 @@ import smartmem_tvm as sm
 from at_once import executor
 from helpers import constant, legal, op, random
 from smartmem_tvm.deploy import layout_times
+from smartmem_tvm.deploy.fill_profiles import open_store
 from smartmem_tvm.deploy.layout_times import measure_layouts
-from smartmem_tvm.deploy.profile import open_store
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.pipeline import Options, graph_phases, run_phases
 from smartmem_tvm.schedule import loop_orders
@@ -47,7 +47,7 @@ def test_all_forms_are_measured_once(target, store):
     questions = layout_questions(mod, loop_orders)
     assert found.kernels == len(questions) and found.forms == sum(len(q.forms) for q in questions) > 10
     assert found.failed == found.open == 0 and said[-1] == (found.measured, found.measured)
-    assert all(store.beside(form, q.base) > 0 for q in questions for form in q.forms)
+    assert all(store.form_latency(form, q.base) > 0 for q in questions for form in q.forms)
     again = measure_layouts(store, mod, executor(target))
     assert (again.forms, again.measured, again.open) == (found.forms, 0, 0)
 

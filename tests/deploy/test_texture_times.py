@@ -7,7 +7,7 @@ import tvm
 from at_once import executor
 from helpers import constant, legal, nodes, op
 from smartmem_tvm.deploy import texture_times
-from smartmem_tvm.deploy.profile import device_name, open_store
+from smartmem_tvm.deploy.fill_profiles import device_name, open_store
 from smartmem_tvm.deploy.texture_times import TextureTimes
 from smartmem_tvm.deploy.this_machine import LocalDevice
 from smartmem_tvm.ir.kernel import emit

@@ -12,7 +12,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from helpers import constant, module
 from smartmem_tvm.deploy.build import compile, optimize
-from smartmem_tvm.deploy.profile import device_name
+from smartmem_tvm.deploy.fill_profiles import device_name
 from smartmem_tvm.deploy.tuned import here, measured, open_tuned, tuning_report
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.pipeline import Options

@@ -18,7 +18,7 @@ from smartmem_tvm.executor import workers as workers_module
 from smartmem_tvm.executor.faults import NO_WORKER
 from smartmem_tvm.executor.gpu_turn import gpu_turn
 from smartmem_tvm.executor.workers import Answer, Confines, Workers
-from smartmem_tvm.tune.faults import failure_of
+from smartmem_tvm.tune.candidate_faults import failure_of
 
 
 @pytest.fixture(autouse=True)

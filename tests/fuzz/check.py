@@ -231,7 +231,7 @@ def _reference_evaluator(case: Case) -> list[np.ndarray]:
 def _tvm(case: Case) -> list[np.ndarray]:
     import tvm
 
-    from smartmem_tvm.deploy.session import to_numpy
+    from smartmem_tvm.deploy.inference_session import to_numpy
     from smartmem_tvm.frontend import from_onnx_as_tvm
 
     executable = tvm.relax.build(from_onnx_as_tvm(case.model), "llvm")

@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import Message
 from onnx import AttributeProto, TensorProto, helper
 
-from smartmem_tvm.frontend.graph import graphs
+from smartmem_tvm.frontend.walk_graph import graphs
 
 NUMBERS = (0, 1, -1, 2, 3, 7, 127, 2**31 - 1, 2**31, 2**32, -(2**31), 2**63 - 1, -(2**63), 10**12, 10**15)
 FLOATS = (0.0, -0.0, 1e-300, 1e308, float("nan"), float("inf"), float("-inf"))

@@ -17,14 +17,14 @@ from fuzz_readers.mutations import changed_bytes, changed_json_text, changed_mod
 from smartmem_tvm import UserError, frontend
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.weights import map_weights
-from smartmem_tvm.frontend.graph import computes_in_half, count_nodes
 from smartmem_tvm.frontend.inputs import id_limits, read_arrays
+from smartmem_tvm.frontend.walk_graph import computes_in_half, count_nodes
 from smartmem_tvm.json_data import plain
 from smartmem_tvm.module_file import read_module
-from smartmem_tvm.remote import about, devices, keys, wire
+from smartmem_tvm.remote import about, inspect_devices, keys, wire
 from smartmem_tvm.tools.bench import results
 from smartmem_tvm.tools.page.html import page, report_data
-from smartmem_tvm.tools.page.sources import read_sources
+from smartmem_tvm.tools.page.read_sources import read_sources
 from smartmem_tvm.tune import record_lines, records
 from smartmem_tvm.tune.apply_records import ApplyRecords
 from smartmem_tvm.tune.profile_store import ProfileStore
@@ -132,8 +132,8 @@ def _tracker(path: Path) -> None:
 def _server(path: Path) -> None:
     text = path.read_text(encoding="utf-8", errors="replace")
     about.parse_about(text)
-    for each in map(devices.fitted, about.parse_devices(text)):
-        devices.row_text(each)
+    for each in map(inspect_devices.fitted, about.parse_devices(text)):
+        inspect_devices.row_text(each)
 
 
 READERS = {

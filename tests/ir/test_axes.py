@@ -4,12 +4,12 @@
 import pytest
 from tvm import te, topi
 
-from smartmem_tvm.ir.axes import axes_of, shared_rows, unitless
+from smartmem_tvm.ir.axes import axes_of, shared_rows, without_unit_iterators
 from smartmem_tvm.ir.kernel import Opaque, parse
 
 
 def kernel_of(*tensors):
-    return unitless(parse(te.create_prim_func(list(tensors))))
+    return without_unit_iterators(parse(te.create_prim_func(list(tensors))))
 
 
 def last_reduction(kernel):

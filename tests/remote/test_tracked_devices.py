@@ -19,7 +19,7 @@ from rpc_processes import device, until
 from smartmem_tvm.deploy.judge import judge, untuned_seconds
 from smartmem_tvm.deploy.link import linked
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.executor.devices import Deadlines
+from smartmem_tvm.executor.job_devices import Deadlines
 from smartmem_tvm.remote import tracked_devices
 from smartmem_tvm.remote.borrow import DeviceBusy, DeviceLost
 from smartmem_tvm.remote.keys import tracker_state
@@ -28,12 +28,12 @@ from smartmem_tvm.remote.tracked_devices import KernelLost, TrackedDevices, cool
 from smartmem_tvm.remote.wire import parse_address
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune import measure_candidates
-from smartmem_tvm.tune.build import plain_code
-from smartmem_tvm.tune.faults import failure_of
-from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
+from smartmem_tvm.tune.build_candidates import plain_code
+from smartmem_tvm.tune.candidate_faults import failure_of
 from smartmem_tvm.tune.measure_candidates import candidate_seconds
 from smartmem_tvm.tune.parameters import parameters, write_parameters
 from smartmem_tvm.tune.trace import schedule_of
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, with_constants, workload
 from tunable_kernels import CASES
 
 TARGET = parse_target("llvm")

@@ -14,9 +14,9 @@ from tvm import tirx
 from at_once import executor
 from helpers import constant, legal, nodes, op
 from rpc_processes import device
-from smartmem_tvm.deploy import measure
-from smartmem_tvm.deploy.measure import Kernels
-from smartmem_tvm.deploy.profile import _question, measured_by, open_store
+from smartmem_tvm.deploy import kernel_latency
+from smartmem_tvm.deploy.fill_profiles import _question, measured_by, open_store
+from smartmem_tvm.deploy.kernel_latency import Kernels
 from smartmem_tvm.deploy.texture_times import TextureTimes
 from smartmem_tvm.deploy.weights import Weight
 from smartmem_tvm.errors import UserError
@@ -62,7 +62,7 @@ def test_the_order_of_the_results_is_that_of_the_kernels(lent, shared_device, ta
 
 def test_kernels_run_on_so_many_threads(lent, shared_tracker, tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr(measure, "in_turns", lambda clocks, _: told.append(threads()) or [1.0] * len(clocks))
+    monkeypatch.setattr(kernel_latency, "in_turns", lambda clocks, _: told.append(threads()) or [1.0] * len(clocks))
     sessions = []
     upload = Session.upload
     monkeypatch.setattr(Session, "upload", lambda self, *given: sessions.append(self) or upload(self, *given))
@@ -100,7 +100,7 @@ def test_a_workspace_is_there_before_the_launch(lent):
 
 def test_a_device_that_is_lost_meanwhile_is_tried_again(lent, shared_device, monkeypatch):
     tries = []
-    in_turns = measure.in_turns
+    in_turns = kernel_latency.in_turns
 
     def lost_at_first(clocks, turns):
         tries.append(turns)
@@ -108,7 +108,7 @@ def test_a_device_that_is_lost_meanwhile_is_tried_again(lent, shared_device, mon
             os.kill(shared_device.sessions()[0], signal.SIGKILL)
         return in_turns(clocks, turns)
 
-    monkeypatch.setattr(measure, "in_turns", lost_at_first)
+    monkeypatch.setattr(kernel_latency, "in_turns", lost_at_first)
     there = lent(host_target())
     (seconds,) = measured(there, kernels(32))
     assert 0 < seconds < 1 and len(tries) == 2
@@ -135,8 +135,8 @@ def endless(x, y):
 def test_kernels_that_lose_every_device_are_at_fault_and_the_next_are_measured(lent, monkeypatch, body, words):
     there = lent(host_target(), tries=2)
     with monkeypatch.context() as patched, pytest.raises(KernelLost, match=words) as error:
-        patched.setattr(measure, "_RUNNING", 0.5)
-        there.run(lambda device: measure.kernel_seconds(device, alone(body)))
+        patched.setattr(kernel_latency, "_RUNNING", 0.5)
+        there.run(lambda device: kernel_latency.kernel_seconds(device, alone(body)))
     assert machine_fault(str(error.value)) is None
     assert measured(there, kernels(16))[0] > 0
 
@@ -168,7 +168,7 @@ def test_no_device_is_an_error_that_passes_hand_on(lent):
 
 
 def test_a_clock_that_shows_no_time_is_no_answer(lent, monkeypatch):
-    monkeypatch.setattr(measure, "in_turns", lambda clocks, _: [0.0 for _ in clocks])
+    monkeypatch.setattr(kernel_latency, "in_turns", lambda clocks, _: [0.0 for _ in clocks])
     there = lent(host_target())
     with pytest.raises(RuntimeError, match="shows no time"):
         measured(there, kernels(16))

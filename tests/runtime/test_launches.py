@@ -3,8 +3,8 @@
 
 import smartmem_tvm
 from helpers import constant, module, op, random
+from smartmem_tvm.graph_report import graph_cost
 from smartmem_tvm.pipeline import Options
-from smartmem_tvm.report import graph_cost
 from smartmem_tvm.runtime.launches import count_launches
 
 

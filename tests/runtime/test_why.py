@@ -12,7 +12,7 @@ from helpers import module
 from smartmem_tvm import Options, UserError, optimize
 from smartmem_tvm.analysis.roofline import Speed
 from smartmem_tvm.runtime import why as why_module
-from smartmem_tvm.runtime.roofline import kernel_bounds
+from smartmem_tvm.runtime.kernel_bounds import kernel_bounds
 from smartmem_tvm.runtime.why import clock_of, named, why
 from smartmem_tvm.target import parse_target
 

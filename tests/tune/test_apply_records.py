@@ -13,9 +13,9 @@ from smartmem_tvm.schedule import PackWeights, ScheduleKernels
 from smartmem_tvm.schedule.core.decisions import DECISIONS
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.apply_records import ApplyRecords, of_target
-from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import context, cost_model
 from smartmem_tvm.tune.trace import schedule_of
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, with_constants, workload
 
 TARGET = parse_target("llvm")
 WEIGHT = constant(40, 72)

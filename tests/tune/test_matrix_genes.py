@@ -9,9 +9,9 @@ from tvm import te
 from smartmem_tvm.deploy.judge import difference
 from smartmem_tvm.ir.kernel import FACTORS
 from smartmem_tvm.schedule.core.rule import RULE
-from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.profile_store import kernel_key
 from smartmem_tvm.tune.records import workload_key
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, with_constants, workload
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 AMPERE, HOPPER = (tvm.target.Target({**FACTS, "arch": arch}, host="llvm") for arch in ("sm_80", "sm_90a"))

@@ -10,13 +10,13 @@ from tvm.s_tir import meta_schedule as ms
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.json_lines import rewrite
-from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.metaschedule import context, cost_model
 from smartmem_tvm.tune.record_lines import prune
 from smartmem_tvm.tune.records import Records, circumstances, export, lines_of, record_key, workload_key
 from smartmem_tvm.tune.select_winners import choose
 from smartmem_tvm.tune.strategy import best_record, seconds_of
 from smartmem_tvm.tune.trace import genome_of, schedule_of
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, with_constants, workload
 from tunable_kernels import CASES
 
 TARGET = parse_target('{"kind": "llvm", "mcpu": "haswell", "num-cores": 2}')  # whose tiles these tests name

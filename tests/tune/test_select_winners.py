@@ -6,11 +6,11 @@ from tvm.s_tir import meta_schedule as ms
 
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune import select_winners
-from smartmem_tvm.tune.kernel import TunableKernel, with_constants, workload
 from smartmem_tvm.tune.records import Records, circumstances, lines_of, record_key, workload_key
 from smartmem_tvm.tune.select_winners import choose
 from smartmem_tvm.tune.strategy import best_record
 from smartmem_tvm.tune.trace import genome_of, schedule_of
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, with_constants, workload
 from tunable_kernels import CASES
 
 TARGET = parse_target("llvm")

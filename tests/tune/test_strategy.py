@@ -11,12 +11,12 @@ from tvm.s_tir import meta_schedule as ms
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tune.build import build_candidate
+from smartmem_tvm.tune.build_candidates import build_candidate
 from smartmem_tvm.tune.features import DecisionFeatures, features
-from smartmem_tvm.tune.kernel import TunableKernel, scheduled, with_constants, workload
 from smartmem_tvm.tune.metaschedule import context, cost_model, import_intrinsics
 from smartmem_tvm.tune.strategy import Genetic, best_record, relatives, seconds_of
 from smartmem_tvm.tune.trace import genome_of, schedule_of, with_decisions_taken
+from smartmem_tvm.tune.tunable_kernel import TunableKernel, scheduled, with_constants, workload
 from tunable_kernels import CASES, check
 
 TARGET = parse_target("llvm")

@@ -6,8 +6,8 @@ from tvm import relax
 from helpers import constant, module
 from smartmem_tvm.deploy.build import optimize
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tune.kernel import CONSTANTS
 from smartmem_tvm.tune.tasks import joined, tasks_of
+from smartmem_tvm.tune.tunable_kernel import CONSTANTS
 
 TARGET = parse_target("llvm")
 

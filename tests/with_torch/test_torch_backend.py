@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from smartmem_tvm import torch_backend
-from smartmem_tvm.torch_backend import counts, graph, memory, program
+from smartmem_tvm.torch_backend import counts, known_refusals, program, run_graph
 
 
 @pytest.fixture(autouse=True)
@@ -366,9 +366,9 @@ class Refused(nn.Module):
 
 
 def test_what_is_refused_is_not_tried_again(monkeypatch):
-    memory.forget()
+    known_refusals.forget()
     tried = []
-    monkeypatch.setattr(graph, "read_program", lambda *given: tried.append(1) or program.read_program(*given))
+    monkeypatch.setattr(run_graph, "read_program", lambda *given: tried.append(1) or program.read_program(*given))
     for module in (Refused().eval(), Refused().eval(), Refused(4).eval()):
         torch._dynamo.reset()
         mine, x = compiled(module), torch.randn(3, module.linear.in_features)

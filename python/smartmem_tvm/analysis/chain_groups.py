@@ -14,7 +14,7 @@ from ..ir.kernel import shape_of
 from ..ir.sizes import data_bytes
 from ..tables.fusion_policy import LEAST_CHAIN_KERNELS
 from ..target import Limits
-from .chain import LANES, Axes, Load, Sketch, alone, cycles, groups_of, sketch
+from .chain_cost import LANES, Axes, Load, Sketch, alone, cycles, groups_of, sketch
 
 _MOST_OF_ONE = 160  # most stages of a kernel in a chain
 _OF_A_ROW = 4  # most dependent sums that a kernel computes in one launch: norms have two or three

@@ -62,8 +62,8 @@ class Profiles(Protocol):
     def latency(self, func: tirx.PrimFunc) -> float | None:
         """Return the seconds of one launch of an unscheduled PrimFunc, None if it was never measured."""
 
-    def beside(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
-        """Return the seconds as `latency`, comparable with other forms of the kernel `base`."""
+    def form_latency(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
+        """Return the seconds of `func`, a form of the kernel `base`, so that forms of one kernel can be compared."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class FusionDecision:
         return {"decided_by": self.decided_by, **self.verdict.noted}
 
     @property
-    def is_news(self) -> bool:
+    def worth_logging(self) -> bool:
         """Whether the log should show the decision: a fusion, or a refusal by anything but a table or a limit."""
         return self.fuse or self.verdict.refuses or self.decided_by.startswith((MEASURED, SCHEDULES, POLICY))
 

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from tvm import ir, tirx
 
-from ..ir.axes import SharedRows, axes_of, unitless
+from ..ir.axes import SharedRows, axes_of, without_unit_iterators
 from ..ir.half import HALF
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage
@@ -95,7 +95,7 @@ def row_chain_of(kernel: Kernel) -> RowChain:
     Opaque
         If some stage reads outside its row, or the kernel computes a product's matrix itself.
     """
-    kernel = unitless(kernel)
+    kernel = without_unit_iterators(kernel)
     axes, extents = axes_of(kernel)
     spatial = [{axes[s][v] for v in s.spatial} for s in kernel.stages]
     shared = set.intersection(*spatial)

@@ -49,7 +49,7 @@ from . import (
 from . import compile as compile_command
 from .console import emit
 from .ignored_options import refuse_ignored
-from .session import session
+from .process_setup import prepared_process
 
 COMMANDS: tuple[ModuleType, ...] = (
     compile_command,
@@ -163,7 +163,7 @@ def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
         raise UserError(version_problem())
     # Reference counts free the results of passes; a search for cycles would only visit more objects each time.
     gc.set_threshold(_COLLECT_AFTER)
-    with session(show_warnings=args.traceback):
+    with prepared_process(show_warnings=args.traceback):
         result = args.execute(args)
     emit(result, args.json)
     if result.follow is not None:

@@ -24,8 +24,8 @@ EXAMPLE = """\
   smartmem accesses models/cswin_s.onnx --target adreno-740
   smartmem accesses models/cswin_s.onnx --target adreno-740 --kernels     of each kernel, too
 
-The device need not be there. What threads load and store is read off the index expressions of the scheduled kernels,
-and sent through a model of the device's caches; figures of devices that nobody publishes are estimates, and listed."""
+The device need not be there. The index expressions of the scheduled kernels give the addresses that threads load and
+store, which pass through a model of the device's caches. Figures that are not published are estimates, and listed."""
 
 ROWS = {
     "loads and stores of threads, M": lambda each: each["loads"] + each["stores"],

@@ -23,7 +23,7 @@ from .model import TARGET_HELP, add_threads, add_values, parse_shapes, parse_val
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..tools.bench.plan import Network, Plan
+    from ..tools.bench.plan_measurements import Network, Plan
     from ..tools.bench.throughput import RequestEffort
     from ..tools.bench.turns import RunEffort
 
@@ -146,7 +146,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _networks(args: argparse.Namespace) -> list[Network]:
     """Return the networks to measure, in order; `UserError` if there is none, or a name is not in the suite."""
-    from ..tools.bench.plan import Network, networks_of
+    from ..tools.bench.plan_measurements import Network, networks_of
 
     if args.suite is not None:
         return networks_of(args.suite, args.model, Path(args.models), args.large, args.apart)
@@ -157,7 +157,7 @@ def _networks(args: argparse.Namespace) -> list[Network]:
 
 def _plan(args: argparse.Namespace) -> Plan:
     from ..deploy.streams import share_of_threads
-    from ..tools.bench.plan import Plan, devices_of, techniques
+    from ..tools.bench.plan_measurements import Plan, devices_of, techniques
 
     ablation = None
     if args.ablation is not None:

@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> Result:
     from ..deploy.weights import constant_bytes
     from ..frontend import input_spec, output_names
     from ..frontend.inputs import id_limits
-    from ..report import explain, graph_cost
+    from ..graph_report import explain, graph_cost
     from ..target import parse_target
 
     folder = check_destination(args.output, parse_target(args.target))

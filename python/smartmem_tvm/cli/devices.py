@@ -17,8 +17,9 @@ EXAMPLE = """\
   smartmem devices                               this machine's
   smartmem devices --tracker 127.0.0.1:9190      by key: how many are free, and what each free one is
 
-A device in use by somebody else is counted, and not asked. ``fits`` is the row of smartmem_tvm/tables/targets.py that a
-compiler would use, ``~`` one for devices of that kind in general; below stands what the driver tells otherwise."""
+A device that another process uses is counted, and not asked. ``fits`` is the row of smartmem_tvm/tables/targets.py
+that a compiler would use, ``~`` one for devices of that kind in general; figures of the driver that differ from it are
+listed below."""
 _COLUMNS = ("device", "name", "driver", "compiler", "group", "local memory", "images", "fits")
 
 
@@ -34,7 +35,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _here() -> Result:
     from ..remote.about import local_devices
-    from ..remote.devices import fitted
+    from ..remote.inspect_devices import fitted
 
     with step("Asking the drivers"):
         import _smartmem_opencl
@@ -45,7 +46,7 @@ def _here() -> Result:
 
 
 def _of_tracker(tracker: str) -> Result:
-    from ..remote.devices import tracker_devices
+    from ..remote.inspect_devices import tracker_devices
 
     with step("Asking the devices"):
         keys = tracker_devices(tracker)
@@ -74,7 +75,7 @@ def _render_server(console: Console, key: str, server: dict[str, Any]) -> None:
 
 
 def _render(console: Console, title: str, devices: list[dict[str, Any]]) -> None:
-    from ..remote.devices import row_text
+    from ..remote.inspect_devices import row_text
 
     console.print(table(title, _COLUMNS, map(_row, devices), numbers=(4, 5)))
     for each in devices:

@@ -15,10 +15,12 @@ from .console import step
 if TYPE_CHECKING:
     from tvm.target import Target
 
-    from ..executor.devices import Executor
+    from ..executor.job_devices import Executor
 
 # Modules with the functions of jobs: workers import them before their first job.
-_IMPORTS = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in ("deploy.profile", "tune.measure_candidates"))
+_IMPORTS = tuple(
+    f"{__package__.rpartition('.')[0]}.{name}" for name in ("deploy.fill_profiles", "tune.measure_candidates")
+)
 
 
 def add_tracker(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +73,7 @@ def tuning_executor(args: argparse.Namespace, target: Target, cores: Collection[
 @contextlib.contextmanager
 def profiling_executor(args: argparse.Namespace) -> Iterator[Executor]:
     """Yield the executor that measures for passes, here or on the tracker's devices."""
-    from ..deploy.profile import device_name, measured_target
+    from ..deploy.fill_profiles import device_name, measured_target
     from ..target import parse_target
     from ..tune.host import cpu_name, set_threads
 
@@ -90,7 +92,7 @@ def _local(
     target: Target, name: str, driver: str = "", threads: int = 0, takes_turns: bool = False, **confines
 ) -> Iterator[Executor]:
     from ..deploy.this_machine import ThisMachine, measuring_worker
-    from ..executor.devices import Executor
+    from ..executor.job_devices import Executor
 
     with contextlib.closing(measuring_worker(_IMPORTS, **confines)) as worker:
         yield Executor(ThisMachine(target, takes_turns), worker, name, driver, threads)
@@ -98,7 +100,7 @@ def _local(
 
 @contextlib.contextmanager
 def _tracked(args: argparse.Namespace, target: Target, quietly: bool = False, **tries) -> Iterator[Executor]:
-    from ..executor.devices import Executor
+    from ..executor.job_devices import Executor
     from ..executor.workers import Workers
     from ..remote import tracked_devices as tracked
     from ..remote.tuning import find

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help=text)
     text = "instead: each kernel's rule, what tuning brought and, on a machine with the target's device, its time"
     parser.add_argument("--schedules", action="store_true", help=text)
-    text = "instead: one kernel's rule, what it decided, its price by terms, and what each other rule says of it"
+    text = "instead: one kernel's rule, its decisions, its price by terms, its time, and what the other rules say"
     parser.add_argument("--why", metavar="KERNEL", help=f"{text}; KERNEL is a name or a number")
     add_threads(parser)
     add_compilation(parser)
@@ -55,7 +55,7 @@ def execute(args: argparse.Namespace) -> Result:
     if args.schedules:
         return explain_schedules(args)
     from ..deploy.build import optimize
-    from ..report import explain, operators
+    from ..graph_report import explain, operators
     from ..target import parse_target
 
     mod = import_model(args)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..frontend import Model
     from ..runtime.kernel_times import KernelTime
 
-_KERNELS = ("kernel", "rule", "launches", "us", "share", "bound, us", "of the roofline", "tuned")
+_KERNELS = ("", "kernel", "rule", "launches", "us", "share", "bound, us", "of the roofline", "tuned")
 _DECISIONS = ("kernel", "strategy", "gain", "decisions")
 _RULES = ("rule", "kernels", "share", "for")
 
@@ -35,8 +35,9 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         If no kernel has ``--op`` in its name.
     """
     from ..deploy.tuned import tuning_report
+    from ..graph_report import first_launches
+    from ..runtime.kernel_bounds import add_bounds, roofline
     from ..runtime.kernel_times import schedule_report
-    from ..runtime.roofline import add_bounds, roofline
     from ..target import device_of, parse_target
 
     threads = set_threads(args.threads)
@@ -47,13 +48,15 @@ def explain_schedules(args: argparse.Namespace) -> Result:
         device_of(target)
     except UserError as error:
         missing = str(error)
-    made = _measure(args, mod, target, model) if missing is None else _schedule(args, mod, target)
+    made = measured(args, mod, target, model) if missing is None else _schedule(args, mod, target)
     data = {"model": args.model, "target": target.kind.name, "threads": threads, "not_measured": missing}
     with step("Working out bounds"):
         speed, bounds = roofline(made.graph, target)
     data |= add_bounds(schedule_report(made.rules, made.times), bounds, speed)
     data["tuning"] = tuning_report(made.tuning, len(made.rules))
+    numbers = first_launches(made.graph)
     for each in data["kernels"]:
+        each["number"] = numbers.get(each["kernel"])
         each["tuned"] = data["tuning"]["gains"].get(each["kernel"])
     if args.op is not None:
         data["kernels"] = [each for each in data["kernels"] if args.op.lower() in each["kernel"].lower()]
@@ -78,7 +81,8 @@ class _Made:
     lowered: tvm.IRModule | None = None
 
 
-def _measure(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model) -> _Made:
+def measured(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, model: Model) -> _Made:
+    """Compile a model for a device of this machine, and time the kernels of one inference with random inputs."""
     from ..deploy.build import compile
     from ..frontend import check_inputs, input_spec
     from ..frontend.inputs import id_limits, random_inputs
@@ -112,16 +116,20 @@ def _render(console: Console, data: dict, one_by_one: bool) -> None:
     more = cells if data.get("mesa") else lambda _: ()
     titles = (*_KERNELS, *(COLUMNS if data.get("mesa") else ()))
     rows = [
-        (each["kernel"], each["rule"], *_numbers(each), gains.get(each["kernel"], "-"), *more(each)) for each in kernels
+        (
+            *(str(each["number"] or "-"), each["kernel"], each["rule"]),
+            *(*_numbers(each), gains.get(each["kernel"], "-"), *more(each)),
+        )
+        for each in kernels
     ]
-    console.print(table(data["model"], titles, rows, numbers=range(2, len(titles))))
+    console.print(table(data["model"], titles, rows, numbers=(0, *range(3, len(titles)))))
     if one_by_one and tuned:
         lines = [(name, t["strategy"], f"{t['gain']:.2f}x", decisions_text(t["decisions"])) for name, t in tuned]
         console.print(table("Tuned kernels", _DECISIONS, lines, numbers=(2,)))
     print_slow(console, data)
     console.print(table("Rules", _RULES, _rules(kernels), numbers=(1, 2)))
     caught = sum(each["catch_all"] for each in kernels)
-    console.print(f"{caught} of {len(kernels)} kernels come from rules that answer for whatever others leave over.")
+    console.print(f"{caught} of {len(kernels)} kernels come from rules that take what no other rule takes.")
     if data["not_measured"]:
         console.print(f"Times were not measured: {data['not_measured']}")
     else:

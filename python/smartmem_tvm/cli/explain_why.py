@@ -7,12 +7,16 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
 from ..tune.host import set_threads
 from .console import Result, step, table
-from .model import import_model, options
+from .explain_schedules import measured
+from .model import import_model, options, read_model
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from ..runtime.kernel_times import KernelTime
 
 _DECISIONS = ("decision", "chosen", "depends on")
 _PRICE = ("what it takes", "cycles", "us", "share")
@@ -21,7 +25,7 @@ _PARTS = {"arithmetic": "arithmetic and calls", "memory": "bytes that must move"
 
 
 def explain_why(args: argparse.Namespace) -> Result:
-    """Schedule the kernels, and collect every rule's plan for one of them.
+    """Schedule the kernels, collect every rule's plan for one of them, and time it if there is such a device.
 
     Raises
     ------
@@ -30,16 +34,32 @@ def explain_why(args: argparse.Namespace) -> Result:
     """
     from ..deploy.build import optimize
     from ..runtime.why import why
-    from ..target import parse_target
+    from ..target import device_of, parse_target
 
     threads, target, chosen = set_threads(args.threads), parse_target(args.target), options(args)
-    mod = import_model(args)
+    model = read_model(args)
+    mod = import_model(args, model)
     with step("Running the passes"):
         graph = optimize(mod, target, chosen)
     with step("Asking the rules"):
         found = why(graph, target, chosen, args.why)
     data = {"model": args.model, "target": target.kind.name, "threads": threads, **found}
+    data |= dict.fromkeys(("seconds", "of_roofline", "not_measured"))
+    try:
+        device_of(target)
+    except UserError as error:
+        data["not_measured"] = str(error)
+    else:
+        data |= _time(measured(args, mod, target, model).times.get(data["kernel"]), data["roofline"]["seconds"])
     return Result(data, lambda console: _render(console, data))
+
+
+def _time(found: KernelTime | None, bound: float | None) -> dict:
+    """Return the seconds of a launch within the network, and the part of them that the roofline's bound is."""
+    if found is None:
+        return {"not_measured": "an inference does not launch it by itself."}
+    seconds = found.seconds / found.launches
+    return {"seconds": seconds, "of_roofline": bound / seconds if bound and seconds else None}
 
 
 def _render(console: Console, data: dict) -> None:
@@ -52,13 +72,14 @@ def _render(console: Console, data: dict) -> None:
     operators += [("reads or writes through", each) for each in data["views"]]
     if operators:
         console.print(table("Operators", ("", "operator"), operators))
-    catch_all = " It answers for whatever others leave over, and is not fast." if data["catch_all"] else ""
+    catch_all = " It takes the kernels that no other rule takes, and is not fast." if data["catch_all"] else ""
     console.print(f"Rule: {data['rule']}, for {data['family']}.{catch_all}")
     for each in data["log"]:
         console.print(_noted(each))
     if data["plan"] is not None:
         _print_plan(console, data["plan"])
     _print_roofline(console, data)
+    _print_time(console, data)
     if data["others"]:
         rows = [_other(each) for each in data["others"]]
         console.print(table("Other rules, in the order in which they are asked", _OTHERS, rows, numbers=(2, 3)))
@@ -115,6 +136,17 @@ def _print_roofline(console: Console, data: dict) -> None:
     console.print(
         f"Roofline: a launch takes {bound['seconds'] * 1e6:.2f} us at least on {bound['device']}, bound by "
         f"{bound['by']} ({parts})."
+    )
+
+
+def _print_time(console: Console, data: dict) -> None:
+    if data["seconds"] is None:
+        console.print(f"Time: it was not measured: {data['not_measured']}")
+        return
+    share = "" if data["of_roofline"] is None else f", of which the bound is {data['of_roofline']:.0%}"
+    console.print(
+        f"Time: a launch takes {data['seconds'] * 1e6:.2f} us within the network{share}: the median of several "
+        f"inferences, with the device idle before and after it. Threads: {data['threads']}."
     )
 
 

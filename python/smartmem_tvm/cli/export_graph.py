@@ -41,7 +41,7 @@ def execute(args: argparse.Namespace) -> Result:
     """Compile a model or read a compiled one, and write the graph."""
     from ..tools.page.network import network
     from ..tools.page.onnx_graph import onnx_graph, write_onnx
-    from ..tools.page.sources import read_sources
+    from ..tools.page.read_sources import read_sources
 
     output = Path(args.output)
     check_output(output, ".onnx", Path(args.model))
@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _times(args: argparse.Namespace, measurements: list, found: dict) -> dict[str, dict]:
     """Return kernel -> its time; raise `UserError` if the given times are those of another model."""
-    from ..tools.page.devices import kernel_times
+    from ..tools.page.device_times import kernel_times
 
     if args.times is None:
         return {}
@@ -74,7 +74,7 @@ def _compiled(args: argparse.Namespace) -> tuple[dict, dict]:
     """Return the description of the graph as in a compiled folder, without generating code."""
     from ..deploy.build import lower, optimize
     from ..deploy.record_graph import record_graph
-    from ..report import explain
+    from ..graph_report import explain
     from ..target import parse_target
 
     target, mod, chosen = parse_target(args.target), import_model(args), options(args)

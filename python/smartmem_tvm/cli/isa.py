@@ -154,7 +154,7 @@ def _of_model(args: argparse.Namespace, target: tvm.target.Target) -> _Found:
     from ..deploy.build import optimize
     from ..ir.graph import launches
     from ..pipeline import lower_phases, run_phases
-    from ..runtime.roofline import KernelBound, roofline
+    from ..runtime.kernel_bounds import KernelBound, roofline
     from ..schedule.schedule_kernels import kernel_rules
     from ..tools.isa.sources import function_of, kernel_programs
 

@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> Result:
     from ..deploy.export import read_manifest, require_whole_weights
     from ..frontend import read_model, reference_name, run_reference
     from ..frontend.inputs import id_limits
-    from ..remote.measure import measure
+    from ..remote.measure_model import measure
     from ..remote.tracked_devices import TrackedDevices
 
     folder = Path(args.folder)

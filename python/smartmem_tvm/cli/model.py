@@ -286,7 +286,7 @@ def open_profiles(args: argparse.Namespace) -> ProfileStore | None:
     UserError
         If the named file does not exist or cannot be read.
     """
-    from ..deploy.profile import device_name, open_store, other_cpu
+    from ..deploy.fill_profiles import device_name, open_store, other_cpu
     from ..target import parse_target
     from ..tune.host import default_store
 

@@ -204,11 +204,11 @@ def _applied(
     import tvm
     import tvm_ffi
 
+    from ..graph_report import KernelCounter
     from ..ir.check_maps import check_maps
     from ..ir.strength_reduction import strength_reduction
     from ..pass_registry import make_pass
     from ..pipeline import output_check
-    from ..report import KernelCounter
 
     passes = [make_pass(name, options, target, own) for name, own in names]
     count, done = KernelCounter(), []

@@ -26,7 +26,7 @@ EXAMPLE = """\
   smartmem plan models/swin_t.onnx --target cuda --json    the same for machines
   smartmem plan models/smt_s.onnx --layout fluid           and the order of each tensor's dimensions, with costs
 
-Nothing is run, and no code is made. A step is the launch of a kernel. What is least possible for a storage is the
+Nothing is run, and no code is made. A step is the launch of a kernel. The least possible size of a storage is the
 largest sum of its tensors that are in use at one step. Weights are not in it: they are there all the time."""
 
 _STORAGES = ("storage", "scope", "bytes", "least possible", "ratio", "tensors")
@@ -68,7 +68,7 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _read(folder: str) -> tuple[dict, dict, list[dict]]:
     """Return the manifest of a compiled folder, its plan, and the decisions of passes."""
-    from ..tools.page.sources import read_sources
+    from ..tools.page.read_sources import read_sources
 
     _, manifest, explanation = read_sources([folder]).models[0]
     plan = explanation.get("memory") or {}

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import tvm
     from rich.console import Console
 
-    from ..deploy.profile import Filled
-    from ..executor.devices import Executor
+    from ..deploy.fill_profiles import Filled
+    from ..executor.job_devices import Executor
     from ..tune.profile_store import ProfileStore
 
 _logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class _Names:
     @classmethod
     def of(cls, args: argparse.Namespace, executor: Executor) -> _Names:
         """Return the names; a remote device is named by its target if a compilation here cannot know its own name."""
-        from ..deploy.profile import device_name, other_cpu
+        from ..deploy.fill_profiles import device_name, other_cpu
         from ..target import device_kind, is_elsewhere, is_gpu
 
         target = executor.devices.target
@@ -111,8 +111,8 @@ class _Names:
 
 
 def _execute(args: argparse.Namespace, executor: Executor, names: _Names) -> Result:
-    from ..deploy.profile import open_store
-    from ..report import graph_cost
+    from ..deploy.fill_profiles import open_store
+    from ..graph_report import graph_cost
 
     path, target, servers = _path(args.store, names), executor.devices.target, Counter()
     mod = import_model(args)
@@ -157,7 +157,7 @@ def _fill(
     args: argparse.Namespace, mod, store: ProfileStore, executor: Executor, servers: Counter[str]
 ) -> tuple[tvm.IRModule, Filled]:
     """Return the module of the cost model alone and the result of filling the store; without textures yet."""
-    from ..deploy.profile import fill, measured_by
+    from ..deploy.fill_profiles import fill, measured_by
     from ..pipeline import graph_phases, run_phases
 
     target, chosen = executor.devices.target, options(args)

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     text = "judges instead of this package: a program with arguments, which ends with exit code 0 if FILE still fails"
     parser.add_argument("--command", metavar="CMD", help=text)
-    text = f"limit of one trial; what takes longer is a time-out (default: {_PATIENCE:g})"
+    text = f"limit of one trial; a longer one is a time-out (default: {_PATIENCE:g})"
     parser.add_argument("--timeout", type=argument_types.seconds, default=_PATIENCE, metavar="SECONDS", help=text)
     add_tolerances(parser)
     add_compilation(parser)
@@ -108,7 +108,7 @@ def _write(path: Path, case: Case) -> None:
 
 
 def _data(args: argparse.Namespace, output: Path, before: Case, after: Case, failure: Failure, trials: int) -> dict:
-    from ..frontend.graph import count_nodes
+    from ..frontend.walk_graph import count_nodes
 
     return {
         "model": args.model,

@@ -36,7 +36,7 @@ def execute(args: argparse.Namespace) -> Result:
     from ..json_data import plain
     from ..tools.bench.results import write
     from ..tools.page.html import page, report_data
-    from ..tools.page.sources import read_sources
+    from ..tools.page.read_sources import read_sources
 
     output = Path(args.output)
     check_output(output, ending=".html")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NAME = "roofline"
-HELP = "show how fast this machine is: what the bounds of explain --schedules, bench and report are made of"
+HELP = "show how fast this machine is: the figures behind the bounds of explain --schedules, bench and report"
 EXAMPLE = """\
   smartmem roofline                              what was measured on this machine, or measure it now
   smartmem roofline --again --threads 1          measure it once more, on one thread
@@ -42,7 +42,7 @@ def execute(args: argparse.Namespace) -> Result:
     with step("Measuring"):
         speed = speed_of(parse_target(args.target), args.again)
     if speed is None:
-        raise UserError(f"Nobody knows how fast a device for target '{args.target}' is; use cpu, cuda or adreno-740.")
+        raise UserError(f"The speed of a device for target '{args.target}' is unknown; use cpu, cuda or adreno-740.")
     data = {"target": args.target, **speed.as_dict()}
     return Result(data, lambda console: _render(console, data))
 

@@ -26,8 +26,9 @@ EXAMPLE = """\
   smartmem rpc server --tracker 127.0.0.1:9190 --key here          on each machine with a device
   smartmem rpc query --tracker 127.0.0.1:9190                      keys, devices, how many are free
 
-Whoever reaches a server may run anything on its machine: both listen on 127.0.0.1, unless --host names another address
-of this machine, and that should be one that only you reach. They end with SIGTERM or Ctrl-C, and leave no process."""
+Each program that reaches a server may run anything on its machine. So both listen on 127.0.0.1, unless --host names
+another address of this machine, which should be one that only you reach. They end with SIGTERM or Ctrl-C, and leave
+no process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

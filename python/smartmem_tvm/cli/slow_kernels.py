@@ -17,10 +17,10 @@ _LEAST = 0.01  # share of the time: kernels below it are not listed
 def print_slow(console: Console, data: dict) -> None:
     """Print kernels that take more than four times their bound, if a report has times and bounds."""
     from ..analysis.roofline import FAR
-    from ..runtime.roofline import slowest
+    from ..runtime.kernel_bounds import slowest
 
     if data["speed"] is None:
-        console.print("Kernels have no bounds: nobody knows how fast the device is.")
+        console.print("Kernels have no bounds: the speed of the device is unknown.")
     if data["slow_share"] is None:
         return
     found = slowest(data["kernels"], _LEAST)

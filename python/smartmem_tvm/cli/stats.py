@@ -12,7 +12,7 @@ from ..errors import UserError, reason_of
 from ..peak_memory import peak_mb
 from ..tools.bench.beside import latencies
 from ..tools.bench.names import ONNXRUNTIME, UNSCHEDULED
-from ..tools.bench.slow_kernels import slow_kernels
+from ..tools.bench.slow_share import slow_kernels
 from ..tools.bench.turns import inference, medians
 from ..tune.host import set_threads
 from .argument_types import positive
@@ -63,9 +63,9 @@ def execute(args: argparse.Namespace) -> Result:
     For a device of another machine the kernels of the graph are counted.
     """
     from ..frontend import check_inputs
-    from ..frontend.graph import count_nodes
     from ..frontend.inputs import id_limits, random_inputs
-    from ..report import graph_cost
+    from ..frontend.walk_graph import count_nodes
+    from ..graph_report import graph_cost
     from ..target import device_of, is_elsewhere, is_gpu, parse_target
 
     here = args.run or not is_elsewhere(parse_target(args.target))

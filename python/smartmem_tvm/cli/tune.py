@@ -21,7 +21,7 @@ from . import argument_types
 from .console import Result
 from .executors import add_tracker, check_tracker
 from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques, add_threads
-from .session import handling
+from .process_setup import handling
 from .tune_table import show_progress, show_result
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def core_list(text: str) -> tuple[int, ...]:
 
 def execute(args: argparse.Namespace) -> Result:
     """Tune until the effort is spent, and report the result."""
-    from ..deploy.profile import measured_target
+    from ..deploy.fill_profiles import measured_target
     from ..target import parse_target
     from ..tune.host import cores_to_measure
     from ..tune.scratch import scratch

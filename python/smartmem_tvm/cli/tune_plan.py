@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tvm.target import Target
 
     from ..deploy.compiled import Compiled
-    from ..executor.devices import Executor
+    from ..executor.job_devices import Executor
     from ..tune.campaign import Campaign, TuningEffort
     from ..tune.records import Records
     from ..tune.tasks import Task
@@ -64,12 +64,12 @@ def campaign_of(
     from ..deploy.kernel_code import kernel_code
     from ..deploy.link import linked
     from ..deploy.tuned import measured
-    from ..tune.build import archive, building_workers, local_builder
+    from ..tune.build_candidates import archive, building_workers, local_builder
     from ..tune.campaign import Campaign
     from ..tune.host import usable_cores
+    from ..tune.kernel_search import Tools, learn
     from ..tune.measure_candidates import CandidateRunner
     from ..tune.metaschedule import cost_model
-    from ..tune.session import Tools, learn
 
     model = cost_model(args.strategy)
     others = sorted(os.sched_getaffinity(0) - set(cores)) if cores else []

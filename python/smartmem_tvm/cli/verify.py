@@ -71,7 +71,7 @@ def usual_tolerance(args: argparse.Namespace, proto: onnx.ModelProto) -> tuple[f
 
     The types are that of the precision and those that the model itself computes in.
     """
-    from ..frontend.graph import computes_in_half
+    from ..frontend.walk_graph import computes_in_half
     from ..frontend.without_bfloat16 import has_bfloat16
 
     if args.rtol is not None:

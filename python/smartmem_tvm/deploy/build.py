@@ -15,8 +15,8 @@ from tvm import relax
 from ..analysis.texel_reads import TexelReads, texel_reads
 from ..cpu_code import code_generation
 from ..errors import UserError
-from ..ir.functions import MAIN, public_functions
 from ..ir.graph import continue_log
+from ..ir.public_functions import MAIN, public_functions
 from ..ir.sizes import LARGE, STREAMED
 from ..output_check import OutputCheck
 from ..pipeline import (
@@ -36,14 +36,14 @@ from ..transform.memory.capture_graphs import kernels_per_graph
 from ..tvm_lock import one_at_a_time
 from ..tvm_mends.check_images import CheckImages, planned_memory
 from .argument_checks import trust_own_tensors
-from .bounds import with_bounds_checks
+from .check_bounds import with_bounds_checks
 from .compiled import Compiled
 from .cpu_build import build_for_cpu
 from .gpu_build import build_for_gpu
+from .inference_session import quoted
 from .kernel_functions import with_kernel_functions
 from .lowered import Lowered
 from .memory_plan import PLANNED
-from .session import quoted
 from .streamed import BudgetTooSmall
 from .texture_refusals import without_textures
 from .textures import tir_pipeline

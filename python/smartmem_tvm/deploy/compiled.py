@@ -11,13 +11,13 @@ from pathlib import Path
 import tvm
 
 from ..analysis.texel_reads import TexelReads
-from ..ir.functions import default_function, entry_functions, public_functions
+from ..ir.public_functions import default_function, entry_functions, public_functions
 from ..narrow import as_stated
 from ..target import device_of, has_textures, is_opencl
 from .arguments import Parameter, parameters
+from .inference_session import Session
 from .outputs import outputs
 from .runnable import Runnable
-from .session import Session
 from .streamed import StreamedMachine
 from .weights import Machine, Weight, write_weights
 

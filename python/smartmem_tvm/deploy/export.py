@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..planner.preload import PreloadPlan
     from .compiled import Compiled
-    from .session import Session
+    from .inference_session import Session
     from .streamed import StreamedMachine
     from .weights import Machine
 
@@ -114,8 +114,8 @@ class Loaded(Runnable):
     @cached_property
     def _first(self) -> Session:
         from .arguments import parameter_of_file
+        from .inference_session import Session
         from .outputs import Output
-        from .session import Session
 
         inputs = [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in self.manifest["inputs"]]
         names = self.manifest["outputs"]

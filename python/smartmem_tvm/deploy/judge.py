@@ -13,7 +13,7 @@ from tvm import ir, relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ..executor.devices import Device, Devices
+from ..executor.job_devices import Device, Devices
 from ..executor.readings import VERDICT, VERDICTS, in_turns
 from ..ir.kernel import CONSTANTS, FACTORS, factors_attr
 from ..ir.texels import is_texture
@@ -23,7 +23,7 @@ from ..tables.precisions import PRECISIONS
 from ..tune.apply_records import LEFT_OUT, ApplyRecords, tuning_of
 from ..tune.records import workload_key
 from .build import generate, lower
-from .measure import random_arguments
+from .kernel_latency import random_arguments
 from .this_machine import LoadedModel, ThisMachine, model_on
 from .weights import Weight
 

@@ -9,8 +9,8 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ..executor.devices import Devices, Executor
 from ..executor.faults import MachineFailed, machine_fault
+from ..executor.job_devices import Devices, Executor
 from ..executor.workers import Answer, Workers
 from ..tune.records import packed, unpacked
 from . import judge as judge_module
@@ -25,7 +25,7 @@ class WorkerJudge:
     ----------
     executor : Executor
     compilers : Workers, optional
-        Workers of `tune.build.building_workers`, which fill the compiler's cache on disk in parallel beforehand.
+        Workers of `tune.build_candidates.building_workers`; they fill the compiler's cache on disk in parallel before.
     """
 
     def __init__(self, executor: Executor, compilers: Workers | None = None):

@@ -19,17 +19,17 @@ from tvm.target import Target
 
 from ..cpu_code import code_generation
 from ..errors import reason_of
-from ..executor.devices import Devices, Executor
+from ..executor.job_devices import Devices, Executor
 from ..executor.readings import PROFILE
 from ..ir.kernel import DECISIONS
 from ..pipeline import prepare_passes
 from ..schedule import loop_orders
 from ..target import is_gpu
 from ..transform.layout.plan_layout import Question, layout_questions
-from ..tune.kernel import scheduled
 from ..tune.profile_store import ProfileStore, kernel_key
+from ..tune.tunable_kernel import scheduled
 from ..tvm_mends.guard_divisions import GuardDivisions
-from .measure import Kernels, compiled, kernel_seconds, random_arguments
+from .kernel_latency import Kernels, compiled, kernel_seconds, random_arguments
 from .weights import Weight
 
 _logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ..ir.aliases import Aliases
-from ..ir.functions import default_function
+from ..ir.public_functions import default_function
 from ..ir.sizes import ARENA, HELD, STREAM, number_bytes
 from .streamed import streamed_memory
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-    from .session import Session
+    from .inference_session import Session
     from .streams import Streams
 
 # Not `tvm_lock`: a loaded model would wait for it while another model is compiled.

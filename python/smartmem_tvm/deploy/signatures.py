@@ -8,8 +8,8 @@ from dataclasses import astuple
 import tvm
 from tvm import tirx
 
+from ..graph_report import only_moves_data
 from ..ir.graph import launches
-from ..report import only_moves_data
 from ..tune.parameters import has_fixed_shapes, parameters
 
 

@@ -14,8 +14,8 @@ import tvm
 
 from ..errors import UserError
 from ..tune.host import most_threads, process_cpus, run_threads
+from .inference_session import Session, kept_cores
 from .runnable import Runnable
-from .session import Session, kept_cores
 
 Result = TypeVar("Result")
 

@@ -13,14 +13,14 @@ from tvm import tirx
 from tvm.target import Target
 
 from ..errors import UserError, reason_of
-from ..executor.devices import Devices, Executor
+from ..executor.job_devices import Devices, Executor
 from ..executor.readings import TEXTURES
 from ..ir.texels import is_texture
 from ..texture_trial import Measure
 from ..transform.memory.lift_workspaces import with_parameters, workspaces
 from ..tune.profile_store import ProfileStore, kernel_key
 from .gpu_build import build_kernels
-from .measure import Kernels, kernel_seconds, random_weights
+from .kernel_latency import Kernels, kernel_seconds, random_weights
 from .textures import TIR_PIPELINE
 from .weights import Weight
 

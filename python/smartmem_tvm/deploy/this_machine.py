@@ -14,13 +14,13 @@ import numpy as np
 import tvm
 from tvm.target import Target
 
-from ..executor.devices import Deadlines, Device, Devices
 from ..executor.gpu_turn import LOCK, gpu_turn
+from ..executor.job_devices import Deadlines, Device, Devices
 from ..executor.readings import BY_DEVICE_CLOCK, CANDIDATE, Clock, evaluator_clock, host_clock
 from ..executor.workers import Confines, Workers
 from ..target import device_of, has_textures, is_gpu, is_opencl
 from .device_clock import device_clock
-from .session import to_numpy
+from .inference_session import to_numpy
 from .weights import Machine, Weight
 
 _LIMITS = Deadlines(candidate=30.0, question=600.0, verdict=600.0)

@@ -18,8 +18,8 @@ from ..tune.host import RECORDS_VARIABLE, default_file, run_threads
 from ..tune.records import circumstances, lines_of
 from ..tune.select_winners import Winner, choose
 from ..tune.tasks import Task
+from .fill_profiles import device_name, other_cpu
 from .judge import untuned_seconds
-from .profile import device_name, other_cpu
 
 RUN = ("strategy", "date", "device", "driver", "threads")
 """The facts that are reported of the run of ``smartmem tune`` that found a schedule."""

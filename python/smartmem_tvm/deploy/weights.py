@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import UserError
-from ..ir.functions import MAIN, entry_functions
+from ..ir.public_functions import MAIN, entry_functions
 from ..ir.sizes import LARGE, STORABLE, WEIGHT_ALIGNMENT, data_bytes, number_bytes
 from ..ir.walk import collect
 from ..narrow import to_bytes
@@ -69,7 +69,7 @@ class Machine(relax.VirtualMachine):
     textures : bool
         Tensors may be in texture memory; TVM numbers each of its scopes like a device of its own.
     functions : collection of str
-        The functions that take the weights: `ir.functions.entry_functions` of the compiled module.
+        The functions that take the weights: `ir.public_functions.entry_functions` of the compiled module.
     """
 
     def __init__(

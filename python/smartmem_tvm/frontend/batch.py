@@ -10,7 +10,7 @@ from onnx import TypeProto, helper, numpy_helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import walk_graph as walk
 
 Shape = tuple[int, ...]
 

@@ -8,7 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.narrow import is_narrow, storage_of, to_bytes
 
 # ONNX's number of each narrow type -> its name.

@@ -14,7 +14,7 @@ import onnx
 from onnx import helper
 
 from smartmem_tvm.frontend import fold
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.frontend.flatten import Flattening, Refused, flatten
 from smartmem_tvm.frontend.sequences import SEQUENCES
 

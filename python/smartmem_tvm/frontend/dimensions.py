@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend import size_names
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 
 Dim = onnx.TensorShapeProto.Dimension

@@ -13,9 +13,9 @@ import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.frontend.exact_onnxruntime import session_options
-from smartmem_tvm.frontend.functions import Types, opset_of, types_of
+from smartmem_tvm.frontend.expand_functions import Types, opset_of, types_of
 from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 from smartmem_tvm.frontend.old_versions import is_old
 from smartmem_tvm.light import has_data

@@ -17,8 +17,8 @@ from onnx.reference import ReferenceEvaluator
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import evaluate, undecided
-from smartmem_tvm.frontend import graph as walk
-from smartmem_tvm.frontend.functions import types_of
+from smartmem_tvm.frontend import walk_graph as walk
+from smartmem_tvm.frontend.expand_functions import types_of
 from smartmem_tvm.frontend.subgraphs import Body
 
 MOST_NODES = 2000  # that loops may be unrolled to: the time to compile grows faster than their number

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import onnx
 
 from smartmem_tvm.frontend import evaluate
-from smartmem_tvm.frontend import graph as walk
-from smartmem_tvm.frontend.apart import apart
+from smartmem_tvm.frontend import walk_graph as walk
+from smartmem_tvm.frontend.child_process import in_child_process
 from smartmem_tvm.frontend.exact_onnxruntime import session_options
 
 if TYPE_CHECKING:
-    from smartmem_tvm.frontend.weights import Weights
+    from smartmem_tvm.frontend.load_weights import Weights
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def fold_shape_arithmetic(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _optimize(model: onnx.ModelProto) -> onnx.ModelProto:
-    folded = apart(_optimized, model.SerializeToString(), seconds=FOLDING_SECONDS, memory=MEMORY)
+    folded = in_child_process(_optimized, model.SerializeToString(), seconds=FOLDING_SECONDS, memory=MEMORY)
     return onnx.ModelProto.FromString(folded)
 
 

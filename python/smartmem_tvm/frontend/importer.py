@@ -19,19 +19,19 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from smartmem_tvm._tvm import end_blocks
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import evaluate, undecided
-from smartmem_tvm.frontend import graph as walk
-from smartmem_tvm.frontend.apart import model_apart
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.frontend.bytes import NARROW, TYPES, keep_in_bytes
+from smartmem_tvm.frontend.child_process import model_in_child_process
 from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
 from smartmem_tvm.frontend.converters.old_forms import newest_form
-from smartmem_tvm.frontend.functions import copy_of, opset_of
+from smartmem_tvm.frontend.expand_functions import copy_of, opset_of
+from smartmem_tvm.frontend.load_weights import Weights
 from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 from smartmem_tvm.frontend.operand_types import misfit
 from smartmem_tvm.frontend.operators import converter_name
 from smartmem_tvm.frontend.sparse import dense
 from smartmem_tvm.frontend.spec import with_names
-from smartmem_tvm.frontend.weights import Weights
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
 _OPERATOR_NOTE = re.compile(r"^In ir\.Op\(span=.*?support_level=\d+\), ")  # TVM's long description of an operator
@@ -59,7 +59,7 @@ def import_graph(model: onnx.ModelProto, weights: Weights, name: str) -> tvm.IRM
     try:
         return _import(model, _Importer(weights, name))
     except _NoElements:
-        folded = model_apart(evaluate.fold, model, name=name, memory=weights.room)
+        folded = model_in_child_process(evaluate.fold, model, name=name, memory=weights.room)
         return _import(folded, _Importer(weights, name, with_empty=True))
 
 

@@ -17,9 +17,9 @@ from onnx.external_data_helper import load_external_data_for_tensor, uses_extern
 
 from smartmem_tvm import light
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import walk_graph as walk
+from smartmem_tvm.frontend.load_weights import Weight, Weights, drawn, mapped, refuse_more_than_memory, stored
 from smartmem_tvm.frontend.spec import Spec
-from smartmem_tvm.frontend.weights import Weight, Weights, drawn, mapped, refuse_more_than_memory, stored
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

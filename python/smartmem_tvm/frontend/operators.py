@@ -10,8 +10,8 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from smartmem_tvm._version import TVM_PINS
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend import undecided
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.frontend.control_flow import RESOLVED
 from smartmem_tvm.frontend.converters import CONVERTERS
 from smartmem_tvm.frontend.converters.contrib_refused import reason

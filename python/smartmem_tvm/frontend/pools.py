@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import onnx
 
-from smartmem_tvm.frontend import graph as walk
-from smartmem_tvm.frontend.functions import copy_of, types_of
+from smartmem_tvm.frontend import walk_graph as walk
+from smartmem_tvm.frontend.expand_functions import copy_of, types_of
 
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 

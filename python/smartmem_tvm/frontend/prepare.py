@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepare a graph with ONNX's libraries, in the separate process of `apart`; this module does not import TVM."""
+"""Prepare a graph with ONNX's libraries, in the process of `in_child_process`; this module does not import TVM."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import onnx
 
-from smartmem_tvm.frontend import control_flow, fold, functions
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import control_flow, expand_functions, fold
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.frontend.pools import trim_pools
 
 
@@ -44,5 +44,5 @@ def changed(model: onnx.ModelProto, name: str, known: Known) -> onnx.ModelProto:
         If a step fails; it names the node, and the model by `name`.
     """
     # Functions before folding: their bodies contain shape arithmetic, too.
-    model = fold.fold_shape_arithmetic(trim_pools(functions.inline(model, known)))
+    model = fold.fold_shape_arithmetic(trim_pools(expand_functions.inline(model, known)))
     return control_flow.resolve(model, name)

@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import graph as walk
 from smartmem_tvm.frontend import reference_run
-from smartmem_tvm.frontend.apart import Stopped, apart
+from smartmem_tvm.frontend import walk_graph as walk
+from smartmem_tvm.frontend.child_process import Stopped, in_child_process
 from smartmem_tvm.frontend.onnx_file import Model, one_line
 from smartmem_tvm.frontend.torch_reference import run_torch
 from smartmem_tvm.frontend.without_bfloat16 import has_bfloat16, without_bfloat16
@@ -117,7 +117,7 @@ def run_exactly(model: Model, arrays: Mapping[str, np.ndarray]) -> tuple[list, l
 
 
 def _apart(function: Callable, *arguments) -> list[np.ndarray]:
-    return apart(function, *arguments, seconds=_SECONDS, memory=None)
+    return in_child_process(function, *arguments, seconds=_SECONDS, memory=None)
 
 
 def _by_file(model: Model, arrays: Mapping[str, np.ndarray], threads: int) -> list[np.ndarray] | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a graph in ONNX Runtime and in ONNX's reference implementation; called in the process of `apart`."""
+"""Run a graph in ONNX Runtime and in ONNX's reference implementation; called in the process of `in_child_process`."""
 
 from __future__ import annotations
 

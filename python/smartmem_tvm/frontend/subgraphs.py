@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import walk_graph as walk
 
 
 class Body:

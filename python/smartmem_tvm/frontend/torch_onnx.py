@@ -15,12 +15,12 @@ import numpy as np
 import onnx
 import tvm
 
+from smartmem_tvm.frontend.load_weights import Weight, Weights, as_tensor
 from smartmem_tvm.frontend.onnx_file import LARGE, Model
 from smartmem_tvm.frontend.torch_exporter import export
 from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.torch_operators import with_simple_operators
 from smartmem_tvm.frontend.torch_reductions import with_narrow_results
-from smartmem_tvm.frontend.weights import Weight, Weights, as_tensor
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from math import prod
 
 import onnx
 
-from smartmem_tvm.frontend import graph as walk
+from smartmem_tvm.frontend import walk_graph as walk
 
 _KEY = "smartmem.undecided/"  # metadata key: prefix of an If's label; the value holds its deciding inputs, one a line
 _MOST = 16  # elements of an input that a user can give a value, at most

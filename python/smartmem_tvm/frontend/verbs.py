@@ -8,7 +8,7 @@ The steps of `from_onnx`, one module each, in this order::
     onnx_file   read the file: the graph at once, its large weights (`weights`) when they are used
     fixed_inputs  inputs with a fixed value become constants
     dimensions  give every input dimension a number; then onnx_file checks the graph
-    prepare     the next three, with ONNX's libraries, in the process of `apart` (`helper`, `forked`)
+    prepare     the next three, with ONNX's libraries, in the process of `in_child_process` (`helper`, `forked`)
     functions   inline functions
     fold        turn shape arithmetic into constants (only where there is some)
     control_flow  unroll loops, take branches, resolve sequences (`sequences`); `flatten` drives both
@@ -37,9 +37,9 @@ from smartmem_tvm.frontend import (
     operators,
     torch_file,
 )
-from smartmem_tvm.frontend import graph as walk
-from smartmem_tvm.frontend.apart import at_most, model_apart
+from smartmem_tvm.frontend import walk_graph as walk
 from smartmem_tvm.frontend.batch import rebatch
+from smartmem_tvm.frontend.child_process import at_most, model_in_child_process
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.prepare import changed
 from smartmem_tvm.frontend.torch_sizes import check_sizes
@@ -150,7 +150,7 @@ def _prepare(model: Model) -> onnx.ModelProto:
     onnx_file.check_graph(proto, model.name)
     if _is_to_change(proto):
         known, room = operators.known_operators(), model.weights.room
-        proto = model_apart(changed, proto, model.name, known, name=model.name, memory=room)
+        proto = model_in_child_process(changed, proto, model.name, known, name=model.name, memory=room)
     fold.put_back(proto, lifted)
     return proto
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 import onnx
 from onnx import TensorProto
 
-from smartmem_tvm.frontend.graph import graphs, tensors
+from smartmem_tvm.frontend.walk_graph import graphs, tensors
 from smartmem_tvm.light import has_data
 
 _TYPES = ("to", "dtype", "output_dtype")  # attributes that name one

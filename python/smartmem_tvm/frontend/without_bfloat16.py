@@ -11,8 +11,8 @@ import onnx
 import tvm
 from onnx import TensorProto
 
+from smartmem_tvm.frontend.load_weights import Weight, Weights
 from smartmem_tvm.frontend.onnx_file import Model
-from smartmem_tvm.frontend.weights import Weight, Weights
 from smartmem_tvm.frontend.widen import has_type, widen
 
 

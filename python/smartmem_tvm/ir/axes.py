@@ -36,7 +36,7 @@ class SharedRows:
     shared: tuple[int, ...]
 
     def axis(self, stage: Stage, at) -> int | None:
-        """Return the axis of an index of a stage if the index is a bare iterator, else None."""
+        """Return the axis of an index of a stage if the index is an iterator by itself, else None."""
         return self.axes[stage].get(at) if isinstance(at, ir.Var) else None
 
     def rows_of(self, stage: Stage) -> list:
@@ -48,12 +48,12 @@ class SharedRows:
         return tuple(v for v in stage.spatial if self.axes[stage][v] not in self.shared)
 
 
-def unitless(kernel: Kernel) -> Kernel:
+def without_unit_iterators(kernel: Kernel) -> Kernel:
     """Return the kernel without iterators of extent 1."""
-    return replace(kernel, stages=tuple(without_units(s) for s in kernel.stages))
+    return replace(kernel, stages=tuple(stage_without_units(s) for s in kernel.stages))
 
 
-def without_units(stage: Stage) -> Stage:
+def stage_without_units(stage: Stage) -> Stage:
     """Return the stage without its iterators of extent 1; a reduction keeps at least one reduction iterator."""
     unit = [it.var for it in stage.iters if stage.extents[it.var] == 1]
     if stage.reduction and all(stage.extents[v] == 1 for v in stage.reduction):

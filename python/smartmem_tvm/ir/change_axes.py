@@ -16,7 +16,7 @@ from itertools import pairwise
 import tvm_ffi
 from tvm import ir, tirx
 
-from .axes import axes_of, unitless
+from .axes import axes_of, without_unit_iterators
 from .compose import simplify
 from .index_map import divisor_chain, unflatten, variables, visits_once
 from .kernel import Kernel, Opaque, Stage, shape_of, substitute
@@ -35,7 +35,7 @@ def aligned(reader: Kernel, buffer, producer: Kernel) -> tuple[Kernel, object, K
     Opaque
         If the reader reads through several maps, or through one that visits rows twice or leaves some out.
     """
-    reader, producer = unitless(reader), _joined(unitless(producer))
+    reader, producer = without_unit_iterators(reader), _joined(without_unit_iterators(producer))
     indices, extents = read_map(reader, buffer)
     if _outside(indices, buffer):
         reader, indices, extents = _split(reader, buffer, indices, extents)

@@ -84,7 +84,7 @@ def ends_of(value, known=lambda load: None) -> tuple[int, int] | None:
     """Return bounds of the values of an integer expression, None if there are none; `known` as for `has_16_bits`."""
     dtype = str(value.ty.dtype)
     found, whole = _ends(value, known) if dtype in _COUNTED else None, _TYPES.get(dtype)
-    # What may go around in a type of 16 bits or fewer is any of its numbers.
+    # A sum that may wrap around in a type of 16 bits or fewer can be any number of the type.
     return found if found is not None and (whole is None or _joined(found, whole) == whole) else whole
 
 

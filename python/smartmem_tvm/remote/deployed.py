@@ -15,8 +15,8 @@ import tvm
 from .. import json_data
 from ..deploy.compilers import OBJECTS, remedy
 from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest, require_whole_weights
+from ..deploy.inference_session import to_numpy
 from ..deploy.kernel_functions import PREFIX
-from ..deploy.session import to_numpy
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
 from ..executor.readings import MODEL, evaluator_clock, one_by_one

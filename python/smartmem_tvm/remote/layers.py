@@ -17,14 +17,14 @@ from ..deploy.judge import CompiledKernel, difference
 from ..deploy.link import linked
 from ..deploy.this_machine import ThisMachine, model_on
 from ..deploy.weights import Weight
-from ..executor.devices import Device
+from ..executor.job_devices import Device
 from ..ir.kernel import CONSTANTS, emit, parse
 from ..ir.storage import stored_as
 from ..ir.texels import is_texture
 from ..pipeline import Options
 from ..target import host_target
-from ..tune.kernel import workload
 from ..tune.tasks import Task, tasks_of
+from ..tune.tunable_kernel import workload
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ import tvm
 
 from ..deploy.link import linked
 from ..errors import UserError
-from ..executor.devices import Deadlines, Device, Devices
 from ..executor.faults import NO_DEVICE
+from ..executor.job_devices import Deadlines, Device, Devices
 from ..executor.readings import Clock, evaluator_clock
 from ..target import device_kind
 from .borrow import DeviceLost

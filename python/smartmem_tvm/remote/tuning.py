@@ -15,7 +15,7 @@ from ..deploy.link import link_for
 from ..deploy.signatures import launched
 from ..target import device_kind
 from .deployed import Deployed, check_machine
-from .devices import inspect
+from .inspect_devices import inspect
 from .keys import tracker_state
 from .session import Session
 from .tracked_devices import RemoteDevice, TrackedDevices

@@ -13,10 +13,10 @@ from tvm.target import Target
 
 from ..analysis.roofline import Speed
 from ..errors import UserError
+from ..graph_report import explain
 from ..ir.graph import read_log
 from ..ir.kernel import DECISIONS, Opaque, parse
 from ..pipeline import Options, Phase, lower_phases, run_phases
-from ..report import explain
 from ..schedule.choose import plans
 from ..schedule.constants.transform_windows import plan_in
 from ..schedule.core.plans import Plan, Price, plan_on
@@ -28,7 +28,7 @@ from ..schedule.schedule_kernels import kernel_rules
 from ..target import Limits, is_cpu
 from ..tune.apply_records import tuning_of
 from ..tvm_lock import one_at_a_time
-from .roofline import KernelBound, roofline
+from .kernel_bounds import KernelBound, roofline
 
 _NEAREST = 3  # similar names that an error message offers in place of an unknown one
 _FORMS = ("transform-windows", "apply-records", "pack-weights", "schedule-kernels")

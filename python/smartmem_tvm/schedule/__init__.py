@@ -29,7 +29,7 @@ __getattr__, __dir__, __all__ = lazy(
         "WidenGroups": "gpu.matrix.widen_groups",
         "Window": "cpu.window",
         "default_rules": "choose",
-        "is_product": "core.product",
+        "is_product": "core.is_product",
         "loop_orders": "cpu.matmul",
     },
 )

@@ -156,7 +156,7 @@ FUSIONS = (
         "merge-chains",
         "small kernels of a GPU that wait for each other, step after step",
         ("LEAST_CHAIN_KERNELS", "MOST_WRITTEN_OUT", "MOST_INPUTS"),
-        "cycles beside those of a launch (analysis/chain.py)",
+        "cycles beside those of a launch (analysis/chain_cost.py)",
     ),
 )
 """All kinds. Elimination of layout operators (SmartMem's Table 5) is no fusion: it leaves no work behind. Kernels with

@@ -58,7 +58,7 @@ def smartmem(graph: torch.fx.GraphModule, inputs: Sequence[Any], **given: Any) -
         import torch  # noqa: F401
     except ImportError as error:
         raise UserError("backend 'smartmem' needs torch: run `pip install smartmem-tvm[torch]`.") from error
-    from .graph import compile_graph
     from .request import read_request
+    from .run_graph import compile_graph
 
     return compile_graph(graph, inputs, read_request(**given))

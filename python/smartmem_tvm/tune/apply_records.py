@@ -15,10 +15,10 @@ from tvm.target import Target
 from ..ir.exchange_constants import constant_operands
 from ..schedule.core.decisions import DECISIONS, RULE_GENE
 from ..schedule.core.rule import RULE, SCHEDULED, is_open, target_of
-from .kernel import with_constants, workload
 from .records import workload_key
 from .strategy import seconds_of
 from .trace import with_decisions_taken
+from .tunable_kernel import with_constants, workload
 
 TUNING = "smartmem.tuning"
 LEFT_OUT = "left_out"

@@ -20,10 +20,10 @@ from tvm.target import Target
 from ..errors import UserError
 from ..executor.faults import MachineFailed
 from ..tvm_lock import one_at_a_time
-from .faults import failure_of
+from .candidate_faults import failure_of
 from .kernel_run import KernelRun, kernel_runs
+from .kernel_search import CandidateTrial, SearchSession, Tools
 from .records import Records, record_key, workload_key
-from .session import CandidateTrial, SearchSession, Tools
 from .strategy import seconds_of
 from .tasks import Task
 from .trace import genome_of
@@ -216,7 +216,7 @@ class Campaign:
 
     def _give_up(self) -> None:
         raise UserError(
-            f"Tuning was given up, as no candidate could be measured, whatever it was ({self._reason}); all that was "
+            f"Tuning was given up, as no candidate could be measured ({self._reason}); all that was "
             f"measured before is on record: run the command again when that is mended."
         )
 

@@ -14,8 +14,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.feature_extractor import PyFeatureExtractor
 
 from .genetic import Value
-from .kernel import TunableKernel
 from .trace import genome_of
+from .tunable_kernel import TunableKernel
 
 # Columns; the checksum of a name selects its column. A kernel has about forty names, which seldom collide.
 _COLUMNS = 512

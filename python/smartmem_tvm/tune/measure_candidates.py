@@ -10,7 +10,7 @@ from pathlib import Path
 from tvm import ir
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerInput, RunnerResult
 
-from ..executor.devices import Device, Devices, Executor
+from ..executor.job_devices import Device, Devices, Executor
 from ..executor.readings import CANDIDATE, kept, one_by_one
 from ..executor.workers import Answer
 from .parameters import arguments, read_parameters

@@ -134,8 +134,8 @@ class ProfileStore:
         sessions = self._seconds.get(kernel_key(func))
         return median(sessions.values()) if sessions else None
 
-    def beside(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
-        """Return the seconds of one launch of `func`, None if it was never measured here.
+    def form_latency(self, func: tirx.PrimFunc, base: tirx.PrimFunc) -> float | None:
+        """Return the seconds of one launch of `func`, a form of the kernel `base`; None if it was never measured here.
 
         If `func` and `base` share sessions, the result is the median of their ratios times the median of `base`. So
         kernels that are compared by their `base` do not depend on the machine's speed during a session.

@@ -21,13 +21,13 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchSt
 from tvm.s_tir.schedule import ScheduleError
 
 from ..errors import UserError
-from .faults import failure_of
+from .candidate_faults import failure_of
 from .genetic import Failure, GeneticSearch, Genome, Known, Settings, nearest
-from .kernel import TunableKernel
 from .trace import genome_of, schedule_of
+from .tunable_kernel import TunableKernel
 
 FAILED = 1e9
-"""Seconds from which on a record of MetaSchedule's means a failed candidate."""
+"""A record of MetaSchedule's with this many seconds or more is one of a failed candidate."""
 _GUESTS = 4
 
 

@@ -15,7 +15,7 @@ from ..ir.exchange_constants import constant_operands
 from ..ir.graph import launches
 from ..pipeline import Options, prepare_passes
 from ..schedule.core.rule import is_open
-from .kernel import TunableKernel, with_constants, workload
+from .tunable_kernel import TunableKernel, with_constants, workload
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from tvm.s_tir.backend import adreno
 from tvm.s_tir.backend.adreno import pipeline as adreno_pipeline
 from tvm.tirx import compilation_pipeline
 
-from .expressions import FixByteBroadcasts, FixConstants, FixFallingTexels, FixHalfRemainders, FixNarrowIntegers
+from .printed_expressions import FixByteBroadcasts, FixConstants, FixFallingTexels, FixHalfRemainders, FixNarrowIntegers
 from .textures import FixIntegerTextures, FixTexelLanes, FixTextureStore, FixVectorBooleans, FixVectorizedNests
 
 

@@ -11,7 +11,7 @@ from tvm import relax
 from cuda_on_cpu import run as run_on_cpu
 from cuda_on_cpu import source_of
 from helpers import constant, legal, op, random, run
-from smartmem_tvm.analysis.chain import LARGE, plan_of, sketch
+from smartmem_tvm.analysis.chain_cost import LARGE, plan_of, sketch
 from smartmem_tvm.ir.chain import read_chain
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.schedule.gpu.chain import GpuChain

@@ -12,7 +12,7 @@ from bench_systems import prepare
 from small_network import network
 from smartmem_tvm.tools.bench import systems
 from smartmem_tvm.tools.bench.columns import SERVED, cells, columns_of, conditions, csv_text, means, one_line
-from smartmem_tvm.tools.bench.measure import Method, measure
+from smartmem_tvm.tools.bench.measure_systems import Method, measure
 from smartmem_tvm.tools.bench.throughput import RequestEffort, serve
 
 

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from smartmem_tvm.frontend.graph import nodes
+from smartmem_tvm.frontend.walk_graph import nodes
 from smartmem_tvm.tools.reduce import reduce_model
 from smartmem_tvm.tools.reduce.branches import inner_part, nested_graph, opened, paths
 from smartmem_tvm.tools.reduce.case import Case, evaluate

@@ -10,7 +10,7 @@ from tvm import relax
 
 from helpers import assert_same_results, calls, constant, legal, op, random
 from module_lines import module_lines
-from smartmem_tvm.analysis.chain import LARGE
+from smartmem_tvm.analysis.chain_cost import LARGE
 from smartmem_tvm.ir.chain import Steps, read_chain
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.transform import EliminateLayout, FuseOperators, FuseRows, MergeChains

@@ -111,7 +111,7 @@ def test_inputs_and_results_keep_the_user_s_order():
 def test_without_costs_tensors_stay_and_a_warning_says_so(caplog):
     before = fused(columns_sum, (3, 5, 7))
     after = planned(before, None)
-    assert "knows what none of 2 kernels takes" in caplog.text and "smartmem profile" in caplog.text
+    assert "has no measured times of 2 kernels" in caplog.text and "smartmem profile" in caplog.text
     assert summary(after)["planner"] == "none" and summary(after)["moved"] == 0
 
 
@@ -164,7 +164,7 @@ def test_the_rule_for_matmuls_follows(caplog):
     outputs = {}
     for swapped in (0, 1):
         store = ProfileStore(None, tvm.target.Target("llvm"))
-        store.beside = lambda func, _, s=swapped: (
+        store.form_latency = lambda func, _, s=swapped: (
             1.0 if dict((func.attrs or {}).get(DECISIONS) or {}).get("matmul.swapped") == s else 2.0
         )
         compiled = sm.compile(mod, "llvm", sm.Options(layout="fluid", profiles=store))

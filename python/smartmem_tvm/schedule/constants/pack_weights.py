@@ -18,8 +18,8 @@ from ...ir.kernel import Kernel, substitute
 from ..choose import before, first_of
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, fused_index, replace_loads, uses
+from ..core.is_product import from_first_sum
 from ..core.nest import index
-from ..core.product import from_first_sum
 from ..core.rule import exchange_open
 from ..cpu.attention import chain_in
 from ..cpu.matmul import Matmul

@@ -25,8 +25,8 @@ from ..choose import first_of
 from ..core.contraction import Contraction
 from ..core.decisions import deciding, given_rule
 from ..core.expressions import Walk, fused_index, uses
+from ..core.is_product import from_first_sum
 from ..core.nest import index
-from ..core.product import from_first_sum
 from ..core.rule import is_open, target_of
 from ..cpu.attention import chain_in
 from ..cpu.bfloat16_plan import Bfloat16Plan, plain_contraction, round_operand
@@ -76,7 +76,7 @@ class RoundProducts:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class TiledConstant:
     """One constant operand in tiles.
 
     Attributes
@@ -302,7 +302,7 @@ def price_objection(kernel: Kernel, run: Kernel, after: Bfloat16Plan | None, par
 
 def blocks_of(
     contraction: Contraction, operand, length: tuple, paired: bool, innermost: int | None = None
-) -> Blocks | None:
+) -> TiledConstant | None:
     """Return the tiles of a constant operand, None if it is no strided view of the constant.
 
     Parameters
@@ -319,7 +319,7 @@ def blocks_of(
         return None
     batch, places, depth = (tuple(extents[var] for var in group) for group in groups)
     sizes = batch, places, (*depth[:-1], innermost or depth[-1])
-    return Blocks(sizes, tuple(tuple(steps[var] for var in group) for group in groups), paired, depth[-1])
+    return TiledConstant(sizes, tuple(tuple(steps[var] for var in group) for group in groups), paired, depth[-1])
 
 
 def _in_blocks(packed, contraction: Contraction, operand, length: tuple, paired: bool):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions of rules, which a tuner or its records can replace: their only way into the schedules.
+"""Decisions of rules, which a tuner or its records can replace; no other way leads from a record into a schedule.
 
 A rule chooses how to run a kernel by a model, and holds the choice as a frozen dataclass of numbers. It passes the
 choice to `decide`, with the facts that it depends on. `decide` returns the choice with the values that the PrimFunc
@@ -32,7 +32,7 @@ from .plans import Price
 from .rivals import NUMBERED
 
 RULE_GENE = "rule"
-Choice = TypeVar("Choice")
+Chosen = TypeVar("Chosen")
 Answer = TypeVar("Answer")
 
 
@@ -84,18 +84,18 @@ class Account:
     reason: str = ""
 
 
-_LEDGER: ContextVar[Account | None] = ContextVar("decisions of the kernel at hand", default=None)
+_ACCOUNT: ContextVar[Account | None] = ContextVar("decisions of the kernel at hand", default=None)
 
 
 @contextmanager
 def asking(func: tirx.PrimFunc) -> Iterator[Account]:
     """Use the values that `func` gives within the context, and note the answers of rules on the account."""
     account = Account(_given(func))
-    token = _LEDGER.set(account)
+    token = _ACCOUNT.set(account)
     try:
         yield account
     finally:
-        _LEDGER.reset(token)
+        _ACCOUNT.reset(token)
 
 
 @contextmanager
@@ -107,27 +107,27 @@ def deciding(func: tirx.PrimFunc) -> Iterator[list[Decision]]:
 
 def declined(reason: str) -> None:
     """Note why the current rule does not take the current kernel, and return None, which the rule returns too."""
-    account = _LEDGER.get()
+    account = _ACCOUNT.get()
     if account is not None:
         account.reason = reason
 
 
 def last_reason() -> str:
     """Return the last reason why a rule does not take the current kernel; empty if there is none."""
-    account = _LEDGER.get()
+    account = _ACCOUNT.get()
     return account.reason if account is not None else ""
 
 
 def noted(kind: str, **values: int) -> None:
     """Note values that a rule has chosen and that no tuner varies."""
-    account = _LEDGER.get()
+    account = _ACCOUNT.get()
     if account is not None:
         account.notes[kind] = {name: int(value) for name, value in values.items()}
 
 
 def priced(price: Callable[[], Price]) -> None:
     """Note the price of the current rule's plan; `price` is called only where the plan is kept."""
-    account = _LEDGER.get()
+    account = _ACCOUNT.get()
     if account is not None:
         account.prices.append(partial(copy_context().run, price))  # with the index type of the current kernel
 
@@ -138,29 +138,29 @@ def _given(func: tirx.PrimFunc) -> dict[str, int | bool]:
 
 def given_rule(func: tirx.PrimFunc | None = None) -> str | None:
     """Return the rule that `func`, or by default the current kernel, gives for itself; None if it gives none."""
-    ledger = _LEDGER.get()
-    given = _given(func) if func is not None else ledger.given if ledger is not None else {}
+    account = _ACCOUNT.get()
+    given = _given(func) if func is not None else account.given if account is not None else {}
     return NUMBERED[int(given[RULE_GENE])] if RULE_GENE in given else None
 
 
 def given_value(kind: str, field: str) -> int | bool | None:
     """Return the value that the current kernel gives for a field of its next decision of a kind; None without one."""
-    ledger = _LEDGER.get()
-    return ledger.given.get(f"{_name(kind, ledger)}.{field}") if ledger is not None else None
+    account = _ACCOUNT.get()
+    return account.given.get(f"{_name(kind, account)}.{field}") if account is not None else None
 
 
-def _name(kind: str, ledger: Account) -> str:
-    number = sum(each.kind == kind for each in ledger.taken)
+def _name(kind: str, account: Account) -> str:
+    number = sum(each.kind == kind for each in account.taken)
     return f"{kind}#{number}" if number else kind
 
 
-def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = None, **facts: int) -> Choice:
+def decide(kind: str, choice: Chosen, fits: Callable[[Chosen], bool] | None = None, **facts: int) -> Chosen:
     """Return `choice`, a frozen dataclass, with the values that the kernel gives in place of its own.
 
     Parameters
     ----------
     kind : str
-        The kind of decision; `tune.space` lists the values of each kind.
+        The kind of decision; `tune.decision_space` lists the values of each kind.
     fits : callable, optional
         Whether the rule can follow another choice.
     facts : int
@@ -171,11 +171,11 @@ def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = No
     ScheduleError
         If the rule cannot follow the given values.
     """
-    ledger = _LEDGER.get()
-    if ledger is None:
+    account = _ACCOUNT.get()
+    if account is None:
         return choice
-    name = _name(kind, ledger)
-    decided = _with_values(choice, ledger.given, name)
+    name = _name(kind, account)
+    decided = _with_values(choice, account.given, name)
     if fits is not None and decided != choice and not fits(decided):
         raise ScheduleError(f"{name}: {decided} does not fit.")
 
@@ -184,21 +184,21 @@ def decide(kind: str, choice: Choice, fits: Callable[[Choice], bool] | None = No
         return other == choice or fits(other)
 
     able = allows if fits is not None else None
-    ledger.taken.append(Decision(name, kind, facts, dict(_values(decided, "")), able))
+    account.taken.append(Decision(name, kind, facts, dict(_values(decided, "")), able))
     return decided
 
 
 def attempt(make: Callable[[], Answer | None]) -> Answer | None:
     """Return the result of `make`; if that is None or `make` raises, drop the decisions and prices noted meanwhile."""
-    ledger = _LEDGER.get()
-    taken, prices = (len(ledger.taken), len(ledger.prices)) if ledger is not None else (0, 0)
+    account = _ACCOUNT.get()
+    taken, prices = (len(account.taken), len(account.prices)) if account is not None else (0, 0)
     result = None
     try:
         result = make()
     finally:
-        if result is None and ledger is not None:
-            del ledger.taken[taken:]
-            del ledger.prices[prices:]
+        if result is None and account is not None:
+            del account.taken[taken:]
+            del account.prices[prices:]
     return result
 
 

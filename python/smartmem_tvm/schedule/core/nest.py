@@ -14,7 +14,7 @@ from ...ir.index_map import is_if_then_else
 from ...ir.strength_reduction import rewrite_accesses
 
 _INDEX_TYPE: ContextVar[str] = ContextVar("index type", default="int64")
-_OUTLINED: ContextVar[bool] = ContextVar("on-chip work is left out", default=False)
+_MEMORY_ONLY: ContextVar[bool] = ContextVar("on-chip work is left out", default=False)
 SERIAL, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL
 VECTOR, UNROLL = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
 
@@ -35,21 +35,21 @@ def current_index_type() -> str:
 
 
 @contextmanager
-def outlined():
-    """Make `on_chip` emit nothing within the context, for callers that read only the accesses to memory of a nest."""
-    token = _OUTLINED.set(True)
+def memory_only():
+    """Make `on_chip` emit nothing within the context, for callers that only count accesses to global memory."""
+    token = _MEMORY_ONLY.set(True)
     try:
         yield
     finally:
-        _OUTLINED.reset(token)
+        _MEMORY_ONLY.reset(token)
 
 
 def on_chip(make: Callable[[], tirx.Stmt]) -> tirx.Stmt:
-    """Return ``make()``, a statement without accesses to memory, or within `outlined` an empty statement.
+    """Return ``make()``, a statement without accesses to global memory; within `memory_only` an empty statement.
 
     These statements are most of an unrolled nest, so leaving them out saves most of the time to build it.
     """
-    return tirx.Evaluate(tirx.const(0, "int32")) if _OUTLINED.get() else make()
+    return tirx.Evaluate(tirx.const(0, "int32")) if _MEMORY_ONLY.get() else make()
 
 
 def fresh(name: str) -> tirx.Var:
@@ -170,9 +170,8 @@ class Scope:
 
         # `[:]` copies TVM's array at once; iterating over it takes much longer.
         def load(ld):
-            return tirx.BufferLoad(
-                ld.source, [self.index(each) for each in ld.indices[:]]
-            )  # `source[...]` would check each index again
+            # `source[...]` would check each index again.
+            return tirx.BufferLoad(ld.source, [self.index(each) for each in ld.indices[:]])
 
         callbacks = ((ir.TensorLoad, load), (ir.Call, self._select))
         return rewrite_accesses(node, callbacks, self.index)
@@ -192,7 +191,7 @@ class Scope:
 
 
 def power_of_two(most: int, size: int) -> int:
-    """Return `most`, a power of two, halved until it is no more than `size`."""
+    """Return the largest power of two of at most `size`, and at most `most`, which is one."""
     while most > size:
         most //= 2
     return most

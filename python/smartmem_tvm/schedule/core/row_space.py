@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ...ir.axes import SharedRows, shared_rows, unitless
+from ...ir.axes import SharedRows, shared_rows, without_unit_iterators
 from ...ir.kernel import Kernel, Opaque
 from .reduction import combiner_of
 
@@ -47,7 +47,7 @@ class RowSpace(SharedRows):
 
 def row_space_of(kernel: Kernel) -> RowSpace | None:
     """Return the rows that all stages share, or None if some stage crosses them."""
-    kernel = unitless(kernel)
+    kernel = without_unit_iterators(kernel)
     reductions = [stage for stage in kernel.stages if stage.reduction]
     if not reductions or any(combiner_of(stage) is None for stage in reductions):
         return None

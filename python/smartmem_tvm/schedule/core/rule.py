@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Written:
+class FinishedSchedule:
     """A finished schedule: the part of an `s_tir.Schedule` that is read, without its state.
 
     TVM takes as long to build that state, which only further changes need, as to schedule a short kernel.
@@ -36,7 +36,7 @@ class Written:
     mod: IRModule
 
     @classmethod
-    def of(cls, func: tirx.PrimFunc) -> Written:
+    def of(cls, func: tirx.PrimFunc) -> FinishedSchedule:
         """Return the schedule of one function."""
         return cls(IRModule({"main": func}))
 
@@ -73,7 +73,7 @@ class Rule(ABC):
         return True
 
     @abstractmethod
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Written | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | FinishedSchedule | None:
         """Schedule `func` (unscheduled S-TIR) for `target`, or return None if this rule does not take it."""
 
 
@@ -96,10 +96,10 @@ class NestRule(Rule):
     def __init__(self, params=None):
         self.params = params
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Written | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | FinishedSchedule | None:
         """Schedule `func`, or return None if the target is of another kind or the kernel of another family."""
         body = self.ask(func, target, self.lower)
-        return None if body is None else Written.of(finished(func, parse(func), body))
+        return None if body is None else FinishedSchedule.of(finished(func, parse(func), body))
 
     def ask(self, func: tirx.PrimFunc, target: Target, question: Callable[[Kernel, object], Answer]) -> Answer | None:
         """Return ``question(prepared kernel, parameters)``.
@@ -241,6 +241,6 @@ def record_on(func: tirx.PrimFunc) -> dict | None:
     return None if noted is None else {key: kind(noted[key]) for key, kind in kinds}
 
 
-def record_of(rule: Rule, schedule: s_tir.Schedule | Written) -> dict:
+def record_of(rule: Rule, schedule: s_tir.Schedule | FinishedSchedule) -> dict:
     """Return the record on the scheduled kernel, which may name several rules, or else that of `rule`."""
     return record_on(schedule.mod["main"]) or rule.record

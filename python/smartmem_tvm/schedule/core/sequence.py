@@ -18,7 +18,7 @@ from tvm.target import Target
 from ...ir.kernel import Kernel, Opaque, Stage, parse
 from .decisions import attempt, declined
 from .nest import block
-from .rule import RULE, Rule, Written, finished
+from .rule import RULE, FinishedSchedule, Rule, finished
 
 
 class SequenceRule(Rule):
@@ -35,13 +35,13 @@ class SequenceRule(Rule):
     def __init__(self, rules: Sequence[Rule]):
         self.rules = list(rules)
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> FinishedSchedule | None:
         """Schedule `func`, or return None if the target is of another kind or no rule takes some stage."""
         found = self.function(func, target)
-        return None if found is None else Written.of(found)
+        return None if found is None else FinishedSchedule.of(found)
 
     def function(self, func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
-        """Return the same as a PrimFunc that no `Written` holds yet."""
+        """Return the same as a PrimFunc that no `FinishedSchedule` holds yet."""
         if not self.runs_on(target):
             return None
         try:

@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 
 from ...ir.walk import contains
 from .nest import SERIAL, block
-from .rule import Written
+from .rule import FinishedSchedule
 
 
 def has_steps(func: tirx.PrimFunc) -> bool:
@@ -20,12 +20,12 @@ def has_steps(func: tirx.PrimFunc) -> bool:
     return contains(func.body, s_tir.SBlock, lambda each: any(it.iter_type == _SCANS for it in each.iter_vars))
 
 
-def nest_by_nest(func: tirx.PrimFunc, make: Callable[[tirx.Stmt], tirx.Stmt]) -> Written:
+def nest_by_nest(func: tirx.PrimFunc, make: Callable[[tirx.Stmt], tirx.Stmt]) -> FinishedSchedule:
     """Return `func` with `make` applied to each of its nests; the loops that blocks scan stay around them, serial."""
     root = func.body.block
     body = _within_steps(root.body, make)
     whole = s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(root.alloc_buffers))
-    return Written.of(func.with_body(s_tir.SBlockRealize([], True, whole)))
+    return FinishedSchedule.of(func.with_body(s_tir.SBlockRealize([], True, whole)))
 
 
 def _within_steps(body: tirx.Stmt, make: Callable[[tirx.Stmt], tirx.Stmt]) -> tirx.Stmt:

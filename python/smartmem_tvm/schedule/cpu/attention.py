@@ -52,14 +52,14 @@ class RowChains(CpuRule):
         """Return the kernel unchanged: a stage that is folded into a statistic would be computed twice."""
         return kernel
 
-    def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
+    def plan(self, kernel: Kernel, params: CpuParams) -> _RowChainNest | None:
         """Return the rows cut into blocks, or None if the kernel is no chain of rows."""
         chain = self.chain(kernel)
         if chain is None:
             return declined("no several reductions that share rows, a matrix product among them")
-        return _Emitter(chain, params)
+        return _RowChainNest(chain, params)
 
-    def emit(self, plan: _Emitter) -> tirx.Stmt:
+    def emit(self, plan: _RowChainNest) -> tirx.Stmt:
         """Return the loop nest; the register tile of each product is decided while it is emitted."""
         return plan.kernel()
 
@@ -127,7 +127,7 @@ class Blocks:
         return start if self.count * self.length == self.rows else tirx.min(start, index(self.rows - self.length))
 
 
-class _Emitter:
+class _RowChainNest:
     def __init__(self, chain: RowChain, params: CpuParams):
         self.chain, self.params, self.scope = chain, params, Scope()
         self.batch = chain.batch_count

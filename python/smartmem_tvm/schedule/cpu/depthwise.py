@@ -76,7 +76,7 @@ class DepthwiseChoice:
 class Depthwise(CpuRule):
     """The rule for windows that slide over each channel by itself."""
 
-    def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
+    def plan(self, kernel: Kernel, params: CpuParams) -> _DepthwiseNest | None:
         """Return the window with its choices, or None if the kernel is no window over single channels."""
         window = channelwise_window_of(kernel)
         if window is None:
@@ -84,14 +84,14 @@ class Depthwise(CpuRule):
         if window.group is not None and window.group.size > params.lanes:
             size, lanes = window.group.size, params.lanes
             return declined(f"{size} channels in a group, and a vector has {lanes} lanes: a product makes more of them")
-        return _Emitter(window, params)
+        return _DepthwiseNest(window, params)
 
-    def emit(self, plan: _Emitter) -> tirx.Stmt:
+    def emit(self, plan: _DepthwiseNest) -> tirx.Stmt:
         """Return the loop nest."""
         return plan.kernel()
 
 
-class _Emitter:
+class _DepthwiseNest:
     def __init__(self, window: ChannelwiseWindow, params: CpuParams):
         self.window, self.params, self.scope = window, params, Scope()
         self.reduction, self.extents = window.reduction, window.reduction.extents

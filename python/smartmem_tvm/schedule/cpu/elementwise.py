@@ -10,10 +10,10 @@ from tvm import tirx
 from ...ir.blends import branches
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
+from ..core.concatenation_pieces import pieces
 from ..core.decisions import decide, declined
 from ..core.expressions import Walk, accesses_of, fusable_suffix, lie_side_by_side, memory_order, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, fresh, index, scratch, split_work, store
-from ..core.pieces import pieces
 from .params import CpuParams
 from .rule import CpuRule
 from .tables import tabulated

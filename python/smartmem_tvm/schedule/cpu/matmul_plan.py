@@ -14,7 +14,7 @@ from . import machine
 from .cost import FAR_ROW, FAR_WEIGHT
 from .gemm.chunks import Chunks
 from .matmul_operands import ContractionOperands
-from .matmul_tasks import Division, Tasks
+from .matmul_tasks import TaskDivision, Tasks
 from .matmul_work import MatmulWork
 from .prefetch import UNROLLED
 from .tile import Tile, column_tiles, is_narrow, row_tiles
@@ -90,13 +90,13 @@ class MatmulPlan(ContractionOperands):
     # -- tile and tasks ----------------------------------------------------------------------------------------------
 
     @cached_property
-    def division(self) -> Division:
+    def division(self) -> TaskDivision:
         """The facts and costs that decide the register tile and the tasks."""
         params, panel_depth = self.params, self.depth
         if self.rows >= params.pack_reuse * max(params.tile_rows):
             # The depth is cut into parts, so a panel costs as much as one that fits in the nearer cache.
             panel_depth = min(self.depth, params.panel_bytes // (machine.FLOAT_BYTES * params.lanes))
-        return Division(
+        return TaskDivision(
             *(self.batch, self.rows, self.columns, self.depth, panel_depth, params),
             threads=params.cores if self.parallel else 1,
             near_rows=self._near_rows,

@@ -48,7 +48,7 @@ class Tasks:
 
 
 @dataclass(frozen=True, eq=False)
-class Division:
+class TaskDivision:
     """A product that is to be divided among threads.
 
     Attributes
@@ -98,7 +98,7 @@ class Division:
         return *sizes, *((tile, *(ask(tile) for ask in asked)) for tile in self.tiles)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Division) and self.facts == other.facts
+        return isinstance(other, TaskDivision) and self.facts == other.facts
 
     def __hash__(self) -> int:
         return hash(self.facts)

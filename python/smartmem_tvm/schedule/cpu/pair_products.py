@@ -105,7 +105,7 @@ def packed(
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _PackedOperand:
     """A packed operand.
 
     Attributes
@@ -152,7 +152,7 @@ class _Operands:
         arrays = self.constants[self.positions[load.source]]()
         return min(int(each.min(initial=0)) for each in arrays), max(int(each.max(initial=0)) for each in arrays)
 
-    def side(self, operand, var, packing: Packing) -> _Side | None:
+    def side(self, operand, var, packing: Packing) -> _PackedOperand | None:
         """Return an operand packed along an iterator; a constant or a padded copy is stored so if possible."""
         if not uses(operand, [var]):
             return None
@@ -165,8 +165,8 @@ class _Operands:
             if stored is not None:
                 return replace(stored, position=position)
         if any(each.source in self.made for each in loads(operand)):
-            return None  # what is packed would have to be made from the copy number by number
-        return _Side(packing.pack([substitute(operand, {var: place}) for place in _places(var, packing)]))
+            return None  # pairs would have to be made from the copy number by number
+        return _PackedOperand(packing.pack([substitute(operand, {var: place}) for place in _places(var, packing)]))
 
 
 def _places(var, packing: Packing) -> list:
@@ -181,7 +181,7 @@ def _load_of(operand):
     return inner if isinstance(inner, ir.TensorLoad) else None
 
 
-def _stored(kernel: Kernel, load, var, extent: int, dtype: str, numbers: int) -> _Side | None:
+def _stored(kernel: Kernel, load, var, extent: int, dtype: str, numbers: int) -> _PackedOperand | None:
     """Return a packed buffer, if only this load reads it and its dimension along the iterator is read whole."""
     readers = [each for stage in kernel.stages for each in stage.loads if each.source.same_as(load.source)]
     along = [n for n, place in enumerate(load.indices) if uses(place, [var])]
@@ -190,10 +190,10 @@ def _stored(kernel: Kernel, load, var, extent: int, dtype: str, numbers: int) ->
         return None
     sizes = [size // numbers if n == along[0] else size for n, size in enumerate(shape)]
     new = tirx.decl_buffer([tirx.const(size, var.ty.dtype) for size in sizes], dtype, load.source.name, layout=None)
-    return _Side(widened(new[tuple(load.indices)]), load.source, new, axis=along[0])
+    return _PackedOperand(widened(new[tuple(load.indices)]), load.source, new, axis=along[0])
 
 
-def _changed(kernel: Kernel, at: int, var, sides: list[_Side], packing: Packing) -> Exchange:
+def _changed(kernel: Kernel, at: int, var, sides: list[_PackedOperand], packing: Packing) -> Exchange:
     stage = kernel.stages[at]
     store, fewer = stage.body, {var: stage.extents[var] // packing.numbers}
     total = store.buffer[tuple(store.indices)] + packing.dot(*(side.value for side in sides))
@@ -214,7 +214,7 @@ def _packed_array(packing: Packing, axis: int, dtype: str, array: np.ndarray) ->
     return pack_pairs(array, axis, dtype) if packing is PAIRS else pack_quads(array, axis)
 
 
-def _packed_copy(stage: Stage, side: _Side, packing: Packing) -> Stage:
+def _packed_copy(stage: Stage, side: _PackedOperand, packing: Packing) -> Stage:
     """Return the stage that writes a padded copy, with packed numbers as its values."""
     it, value = stage.iters[side.axis], stage.body.value
     value = value if str(value.ty.dtype) == INTEGER else value.astype(INTEGER)

@@ -18,6 +18,7 @@ from tvm import tirx
 from ...ir.blends import branches
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
+from ..core.concatenation_pieces import pieces
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, declined
 from ..core.expressions import (
@@ -30,7 +31,6 @@ from ..core.expressions import (
     split_index,
 )
 from ..core.nest import SERIAL, VECTOR, Scope, allocate, block, fresh, index, power_of_two, scratch, store
-from ..core.pieces import pieces
 from ..core.reduction import combiner_of, last_part, reduction_of
 from ..core.row_space import RowSpace, row_space_of
 from .params import CpuParams
@@ -65,7 +65,7 @@ class RowsChoice:
 class Rows(CpuRule):
     """The rule for kernels whose stages share their outer iterators and reduce within a row."""
 
-    def plan(self, kernel: Kernel, params: CpuParams) -> list[_Emitter] | None:
+    def plan(self, kernel: Kernel, params: CpuParams) -> list[_RowsNest] | None:
         """Return an emitter for the rows of each piece, or None if the kernel's stages do not share a row."""
         space = row_space_of(kernel)
         if space is None:
@@ -75,9 +75,9 @@ class Rows(CpuRule):
         if _holds_matmuls(kernel):
             return declined("a matmul is one of several reductions: tiles of its own make up for storing its result")
         spaces = [row_space_of(piece) for piece in pieces(space.kernel)]
-        return [_Emitter(gather_rows(each), params) for each in spaces]
+        return [_RowsNest(gather_rows(each), params) for each in spaces]
 
-    def emit(self, plan: list[_Emitter]) -> tirx.Stmt:
+    def emit(self, plan: list[_RowsNest]) -> tirx.Stmt:
         """Return one nest after the other."""
         return block(*(each.kernel() for each in plan))
 
@@ -95,7 +95,7 @@ def _is_matmul(kernel: Kernel, stage: Stage) -> bool:
 
 
 @dataclass(eq=False)
-class _Emitter:
+class _RowsNest:
     space: RowSpace
     params: CpuParams
 

@@ -76,21 +76,21 @@ class SlideChoice:
 class Slide(CpuRule):
     """The rule for convolutions with few channels in a group."""
 
-    def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
+    def plan(self, kernel: Kernel, params: CpuParams) -> _SlideNest | None:
         """Return the convolution with its choices, or None if the kernel is no convolution of few channels."""
         found = convolution_of(kernel)
         if found is None:
             return declined("no convolution whose groups have so few channels that packing does not pay")
-        plan = _Emitter(found, params)
+        plan = _SlideNest(found, params)
         priced(lambda: plan.price)
         return plan
 
-    def emit(self, plan: _Emitter) -> tirx.Stmt:
+    def emit(self, plan: _SlideNest) -> tirx.Stmt:
         """Return the loop nest."""
         return plan.kernel()
 
 
-class _Emitter:
+class _SlideNest:
     def __init__(self, found: Convolution, params: CpuParams):
         self.contraction, self.image, self.picture = found.contraction, found.image, found.picture
         self.scope, self.params = Scope(), params

@@ -162,7 +162,7 @@ def _with_index(old, new) -> Callable:
 
 
 @dataclass(frozen=True)
-class _Side:
+class _SlidingAxis:
     """A sliding dimension of the copy: its size, the index `place` of the window, and an iterator `var` to replace.
 
     `value` is the iterator as a function of the index in the copy.
@@ -174,7 +174,7 @@ class _Side:
     value: object
 
 
-def _side(stage: Stage, at, dim, analyzer: sym.Analyzer) -> _Side | None:
+def _side(stage: Stage, at, dim, analyzer: sym.Analyzer) -> _SlidingAxis | None:
     """Return the side of an index ``a * y + b * ky + c`` with a spatial iterator y and a reduction iterator ky."""
     spatial = [var for var in variables(at) if var in stage.spatial]
     reduced = [var for var in variables(at) if var in stage.reduction]
@@ -190,4 +190,4 @@ def _side(stage: Stage, at, dim, analyzer: sym.Analyzer) -> _Side | None:
     (other,) = (var for var in steps if not var.same_as(one))
     place = analyzer.simplify(one + other * steps[other])
     size = stage.extents[one] + int(steps[other]) * (stage.extents[other] - 1)
-    return _Side(size, place, one, dim - other * steps[other])
+    return _SlidingAxis(size, place, one, dim - other * steps[other])

@@ -17,7 +17,7 @@ from ..core.decisions import declined
 from ..core.expressions import largest_divisor, split_index
 from ..core.nest import UNROLL, VECTOR, Scope, allocate, fresh, index, index_type, scratch
 from ..core.nest import block as block_of
-from ..core.rule import Rule, Written
+from ..core.rule import FinishedSchedule, Rule
 from ..core.steps import has_steps, nest_by_nest, points_of
 from .machine import WORTH_WAKING
 from .packed_vectors import sums_of_dots
@@ -44,7 +44,7 @@ class Steps(Rule):
         """Whether the target is a CPU."""
         return is_cpu(target)
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> FinishedSchedule | None:
         """Schedule `func`, or return None if the target is no CPU or the kernel has no steps."""
         if not self.runs_on(target) or not isinstance(func.body, s_tir.SBlockRealize) or not has_steps(func):
             return declined("no loop whose steps wait for each other")

@@ -68,16 +68,16 @@ class WindowChoice:
 class Window(CpuRule):
     """The rule for any single reduction; its operands are contiguous along the output's fastest axis."""
 
-    def plan(self, kernel: Kernel, params: CpuParams) -> _Emitter | None:
+    def plan(self, kernel: Kernel, params: CpuParams) -> _WindowNest | None:
         """Return the tiled reduction, or None if the kernel is not one reduction with an epilogue in place."""
         reduction = reduction_of(kernel)
         if reduction is None:
             return declined("not one reduction with an epilogue in place")
         if _runs_along_rows(reduction):
             return declined("an operand lies along the terms of the sum, and none along the results")
-        return _Emitter(reduction, params)
+        return _WindowNest(reduction, params)
 
-    def emit(self, plan: _Emitter) -> tirx.Stmt:
+    def emit(self, plan: _WindowNest) -> tirx.Stmt:
         """Return the loop nest."""
         return plan.kernel()
 
@@ -99,7 +99,7 @@ def _runs_along_rows(reduction: Reduction) -> bool:
 
 
 @dataclass(eq=False)
-class _Emitter:
+class _WindowNest:
     reduction: Reduction
     params: CpuParams
 

@@ -12,7 +12,7 @@ from math import prod
 from tvm import ir, tirx
 from tvm.target import Target
 
-from ...analysis.chain import OWN_POINTS, SLACK, most_shares, plan_of, sketch
+from ...analysis.chain_cost import OWN_POINTS, SLACK, most_shares, plan_of, sketch
 from ...ir.chain import Chain, places, points, read_chain, reads, terms
 from ...ir.kernel import Stage, is_own, shape_of, substitute
 from ...ir.sizes import data_bytes, number_bytes
@@ -22,7 +22,7 @@ from ..core.decisions import declined
 from ..core.expressions import replace_loads, split_index, uses
 from ..core.nest import SERIAL, UNROLL, Scope, allocate, block, index, index_type, store
 from ..core.reduction import combiner_of_parts
-from ..core.rule import Rule, Written, finished
+from ..core.rule import FinishedSchedule, Rule, finished
 from .chain_units import Unit, buffers_of, same, units_of
 from .gemm.ptx import barrier
 from .launch import launch, registers, when
@@ -32,7 +32,7 @@ from .occupancy import require_limits
 class GpuChain(Rule):
     """The rule for chains: stages one after the other, in loops over steps, that one launch does."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> FinishedSchedule | None:
         """Schedule `func`, or None if the target is no GPU or the kernel no chain."""
         if not is_gpu(target):
             return None
@@ -41,8 +41,8 @@ class GpuChain(Rule):
             return declined("no chain that merge-chains made")
         limits = Limits.of(target)
         with index_type("int64"):
-            body = _Emitter(chain, limits).kernel()
-        written = Written.of(finished(func, _AsKernel(chain), body))
+            body = _ChainNest(chain, limits).kernel()
+        written = FinishedSchedule.of(finished(func, _AsKernel(chain), body))
         require_limits(written.mod["main"], limits)
         return written
 
@@ -54,7 +54,7 @@ class _AsKernel:
         self.outputs, self.intermediates = chain.outputs, ()
 
 
-class _Emitter:
+class _ChainNest:
     def __init__(self, chain: Chain, limits: Limits):
         self.chain, self.limits, self.scope = chain, limits, Scope()
         own = set(chain.own)

@@ -14,7 +14,7 @@ from ...ir.walk import contains
 from ...target import Limits, is_gpu
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, Scope, index, index_type
-from ..core.rule import Rule, Written
+from ..core.rule import FinishedSchedule, Rule
 from ..core.steps import nest_by_nest, points_of
 from .launch import GpuParams, launch
 
@@ -26,7 +26,7 @@ class GpuLoops(Rule):
 
     catch_all = True
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> FinishedSchedule | None:
         """Schedule `func`, or None if the target is no GPU or the kernel has its threads already."""
         if not is_gpu(target) or not isinstance(func.body, s_tir.SBlockRealize) or on_threads(func):
             return None

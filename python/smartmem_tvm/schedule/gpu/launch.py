@@ -14,7 +14,7 @@ from ...ir.kernel import Kernel
 from ...target import Limits, is_gpu
 from ..core.fold_policies import costly_once, folded
 from ..core.nest import Scope, fresh, index
-from ..core.rule import NestRule, Written
+from ..core.rule import FinishedSchedule, NestRule
 from ..core.split_tuples import split_tuples
 from .occupancy import require_limits
 
@@ -76,7 +76,7 @@ class GpuRule(NestRule):
         """Return the candidates and thresholds within the limits of a GPU."""
         return self.sizes.of(Limits.of(target))
 
-    def apply(self, func: tirx.PrimFunc, target: Target) -> Written | None:
+    def apply(self, func: tirx.PrimFunc, target: Target) -> FinishedSchedule | None:
         """Schedule `func`, or return None; a schedule beyond the limits of the target raises ScheduleError."""
         schedule = super().apply(func, target)
         if schedule is not None:

@@ -21,7 +21,7 @@ from ...target import Limits
 from .machine import ADDRESSES, FLOAT_BYTES, VECTOR
 
 
-class Tile(Protocol):
+class BlockResources(Protocol):
     """The resources that a thread block takes."""
 
     @property
@@ -37,7 +37,7 @@ class Tile(Protocol):
         """Registers of a thread that hold values."""
 
 
-def fits(tile: Tile, limits: Limits) -> bool:
+def fits(tile: BlockResources, limits: Limits) -> bool:
     """Whether a tile is within the limits of a thread block."""
     within = tile.threads <= limits.work_group and tile.shared_bytes <= limits.shared_bytes
     return within and tile.values + ADDRESSES <= limits.registers

@@ -28,7 +28,7 @@ def latencies(
     Parameters
     ----------
     prepare
-        As in `bench.measure.Method`.
+        As in `tools.bench.measure_systems.Method`.
     requests
         One for each system, with its name under ``system``.
     inputs

@@ -20,7 +20,7 @@ TORCH_MODES = {
 }
 """System -> the mode of ``torch.compile``, None to run the network as it is."""
 BASELINES = {
-    "tvm": "the graph of TVM's importer and five default passes, with our schedules: what the graph alone is worth; "
+    "tvm": "the graph of TVM's importer and five default passes, with our schedules: the gain of the graph alone; "
     "on a GPU TVM's default pipeline for it, with TVM's schedules",
     TEXTURES: "on targets with textures TVM's Adreno pipeline, mended where it fails or computes wrong",
     TEXTURES_MATMUL: "the same with TVM's schedule of matmuls for any GPU",

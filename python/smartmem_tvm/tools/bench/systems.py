@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...deploy.compiled import Compiled
-    from ...deploy.session import Session
+    from ...deploy.inference_session import Session
     from ...deploy.streams import Streams
 
 
@@ -51,7 +51,7 @@ def _kind(request: dict) -> str:
 
 def _smartmem(request: dict) -> TvmSystem:
     from ...deploy.build import compile
-    from ...deploy.profile import open_store
+    from ...deploy.fill_profiles import open_store
     from ...deploy.tuned import open_tuned
     from ...frontend import check_inputs, input_spec
     from ...frontend.inputs import random_inputs
@@ -83,8 +83,8 @@ def _set_threads(count: int) -> None:
 def _import(request: dict) -> tuple:
     """Return the module, the limits of integer inputs and the number of nodes; the model read is freed."""
     from ...frontend import from_onnx
-    from ...frontend.graph import count_nodes
     from ...frontend.inputs import id_limits
+    from ...frontend.walk_graph import count_nodes
 
     model = model_of(request)
     return from_onnx(model), id_limits(model.proto), count_nodes(model.proto)
@@ -118,7 +118,7 @@ def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> floa
 
 
 def _costs(graph) -> dict:
-    from ...report import graph_cost
+    from ...graph_report import graph_cost
 
     return graph_cost(graph).as_dict()
 
@@ -181,7 +181,7 @@ class TvmSystem(System):
 
     def count(self) -> dict:
         """Return the kernels launched in one run, and the number of launches that only move data."""
-        from ...report import only_moves_data
+        from ...graph_report import only_moves_data
         from ...runtime.launches import count_launches
 
         launches: Counter = count_launches(self.compiled, self.inputs)
@@ -195,8 +195,8 @@ class TvmSystem(System):
         """Return the times of the launches of an inference, where they can be measured, and their roofline bounds."""
         from ...runtime.launch_times import launch_times
         from ...target import is_gpu
-        from .launches import shares
-        from .slow_kernels import slow_kernels
+        from .kernel_families import shares
+        from .slow_share import slow_kernels
 
         if self.compiled.kernels_per_graph:
             return {}

@@ -194,7 +194,7 @@ def parse(text: str) -> Code:
         elif line[:1] not in (";", "@") and (found := _LINE.match(line)) and not line.startswith("Native"):
             instructions.append(_instruction(line, *found.groups()))
     while instructions and instructions[-1].kind == NOPS:
-        instructions.pop()  # what fills the last line of the instruction cache is not run
+        instructions.pop()  # padding of the last line of the instruction cache is not run
     if not instructions or "max_waves" not in facts:
         raise ValueError("no machine code of ir3")
     code = Code(tuple(instructions), labels, constants, facts)
@@ -273,7 +273,7 @@ def _counted_to(code: Code, predicate: str, first: int, branch: int, end: int) -
         return None
     whole, rest = divmod(limit - start, step)
     trips = whole + 1 if op.endswith((".gt", ".le")) else whole + (rest != 0)
-    return trips + (seen < at < branch)  # what was compared then is the counter before its step
+    return trips + (seen < at < branch)  # the comparison then saw the counter before its step
 
 
 def _counter(code: Code, register: str, first: int, compared: int) -> tuple[str, int]:

@@ -8,10 +8,10 @@ import json
 from importlib import resources
 
 from ...json_data import as_written
-from .devices import ablations, comparison, kernel_times, machine_codes, winner_names
+from .device_times import ablations, comparison, kernel_times, machine_codes, winner_names
 from .network import network
-from .sources import Sources
-from .tuning import curves
+from .read_sources import Sources
+from .search_curves import curves
 
 SCRIPTS = ("core.js", "graph.js", "sections.js", "charts.js", "roofline.js", "page.js")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ... import json_data
-from .lanes import lanes
+from .graph_columns import lanes
 from .tensors import memory, tensors
 
 COMPUTED, ELIMINATED, REWRITTEN, CONSTANT, GONE = "computed", "eliminated", "rewritten", "constant", "gone"

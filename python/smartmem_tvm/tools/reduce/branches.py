@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ...frontend.functions import opset_of
-from ...frontend.graph import reads
+from ...frontend.expand_functions import opset_of
+from ...frontend.walk_graph import reads
 from .case import Case, Evaluate
 from .cuts import part, typed
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ...frontend.graph import graphs, reads
+from ...frontend.walk_graph import graphs, reads
 from .case import Case, Evaluate
 
 _OF_SHAPES_ONLY = ("Shape", "Size")  # operators whose result does not depend on the numbers in their operand

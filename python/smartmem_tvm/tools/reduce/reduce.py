@@ -12,8 +12,8 @@ from . import case as case_module
 from .branches import Path, inner_part, nested_graph, opened, paths
 from .case import Case, Evaluate
 from .cuts import bypasses, part, reaching
+from .delta_debugging import smallest
 from .numbers import numbers, simpler, sizes, smaller
-from .search import smallest
 
 Fails = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], bool]
 """Returns whether a model fails on these arrays in the expected way."""

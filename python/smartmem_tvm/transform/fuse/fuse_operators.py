@@ -14,6 +14,7 @@ from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import Kernel
 from ...tables.mapping_type import MappingType
 
+# DNNFusion's transformation impedance: the rank of a mapping type, One-to-One first.
 _IMPEDANCE = {kind: rank for rank, kind in enumerate(MappingType)}
 
 
@@ -49,7 +50,8 @@ class FuseOperators:
     prices : Prices, optional
         Predicted costs of kernels on the target. They decide where a fusion makes windows compute a value repeatedly.
     is_product : callable, optional
-        Kernel -> whether schedules recognise a product in it (`schedule.is_product`): no view is fused that hides one.
+        Kernel -> whether schedules recognise a product in it (`schedule.is_product`). A view stays a kernel of its own
+        if with it the schedules would no longer recognise the product.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class FusionPlan:
 
     def _append(self, producer: Node, node: Node) -> Node | None:
         decision = self.check.append(producer, node)
-        if decision.is_news:
+        if decision.worth_logging:
             self._record(node, decision, [node])
         if not decision.fuse:
             return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import ir, relax, tirx
 
-from ...analysis.chain import LARGE, SLACK, plan_of, sketch
+from ...analysis.chain_cost import LARGE, SLACK, plan_of, sketch
 from ...analysis.chain_groups import Group, Search, identity, launches
 from ...ir.chain import Chain, write_chain
 from ...ir.compose import fresh
@@ -31,9 +31,9 @@ class MergeChains:
 
         h32 = chain(h0, w, x)      # for step in range(32): h = matmul_tanh(h, w, x[step])
 
-    A kernel joins the chain before it if it takes less time there than in a launch of its own (`analysis.chain`). The
-    chain runs on one multiprocessor, or on one for each of its independent parts. Repeated kernels become a loop
-    (`ir.roll`); kernels that all differ run one after the other.
+    A kernel joins the chain before it if it takes less time there than in a launch of its own
+    (`analysis.chain_cost`). The chain runs on one multiprocessor, or on one for each of its independent parts.
+    Repeated kernels become a loop (`ir.roll`); kernels that all differ run one after the other.
 
     Refuses (leaves the kernels as they are, with the reason) chains of fewer than `LEAST_CHAIN_KERNELS` kernels that
     wait for each other, chains whose tensors do not fit into the shared memory of a thread block, and code that is too

@@ -93,8 +93,8 @@ class PlanLayout:
         problem, planner = costed.problem, self.planner
         if costed.open and not costed.known:
             _logger.warning(
-                "layout='%s' knows what none of %d kernels takes with its tensors in other orders: they stay as they "
-                "are; `smartmem profile MODEL --layout %s` measures it.",
+                "layout='%s' has no measured times of %d kernels with their tensors in other orders: the orders stay "
+                "as they are; `smartmem profile MODEL --layout %s` measures these times.",
                 planner,
                 costed.open,
                 planner,
@@ -214,7 +214,9 @@ class _Asker:
         seconds = self.costs(func, base)
         if seconds is None or (math.isfinite(seconds) and seconds > 0):
             return seconds
-        _logger.warning("a kernel is said to take %s seconds, which is no time: it is not considered.", seconds)
+        _logger.warning(
+            "the costs hold %s seconds for a kernel, which is no time: this form is not considered.", seconds
+        )
         return None
 
 
@@ -236,7 +238,7 @@ def _decisions(costed: CostedGraph, choice: dict) -> list[dict]:
                 "order": list(order),
                 "action": KEPT if order == orders[0] else MOVED,
                 "seconds": {" ".join(map(str, each)): _number(seconds[each]) for each in orders},
-                "reason": f"all kernels take least so; {_milliseconds(seconds[order])}, {others}",
+                "reason": f"all kernels together take least with this order; {_milliseconds(seconds[order])}, {others}",
             }
         )
     return log

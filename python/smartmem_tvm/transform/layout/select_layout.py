@@ -50,8 +50,8 @@ class SelectLayout:
     2. Table 6 has no search for the pairs of its producer and its readers (`tables.layout_policy`), or no reader
        reduces along any of its dimensions,
     3. its present order serves as many reads as the order that would be chosen,
-    4. its kernels would take as long in that order, or longer (`accepts`): a schedule follows the order of the tensor
-       that it writes, which may be bad for its reads; the paper's rule does not consider that.
+    4. its kernels would be no faster in that order (`accepts`). The paper's rule does not ask this; but a schedule
+       follows the order of the tensor that it writes, and so may read its operands with large strides.
 
     The module carries the decision of each tensor, with its reason.
 
@@ -118,7 +118,7 @@ def _follow(graph: Graph, node: Node) -> dict | None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Orders that the readers of a tensor want, and Table 6's policy; empty if the tensor is `unfit` to move."""
+    """The demands of a tensor's readers, Table 6's `cells` in words, and why its order cannot change (`unfit`)."""
 
     wanted: list[Demand]
     unfit: str | None
@@ -165,7 +165,7 @@ def _slower(graph: Graph, node: Node, chosen: StorageOrder, accepts: Accepts) ->
     after = {each.var.name: accepts(emit(kernel)) for each, kernel in kernels.items()}
     problem = next((f"{name}: {trial.problem}" for name, trial in after.items() if trial.problem is not None), None)
     if problem is not None:
-        return f"nobody schedules its kernels in another order; {problem}"
+        return f"no rule schedules its kernels in another order; {problem}"
     times = slower(before, after, ("as it is", f"in the order {list(chosen.order)}"))
     return times and f"its kernels are no faster in another order; {times}"
 

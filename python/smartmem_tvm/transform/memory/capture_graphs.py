@@ -12,7 +12,7 @@ from tvm import IRModule, ir, relax, s_tir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
 from ...ir.allocations import PART, is_launch, part
-from ...ir.functions import public_functions
+from ...ir.public_functions import public_functions
 from ...ir.walk import collect
 from ...target import is_opencl
 

@@ -17,7 +17,7 @@ from ...ir.walk import collect_outside
 
 @module_pass(opt_level=0, name="LiftWorkspaces")
 class LiftWorkspaces:
-    """Turn what a scheduled kernel allocates in global memory into further results of its call, which nobody reads.
+    """Turn what a scheduled kernel allocates in global memory into further results of its call, which no kernel reads.
 
     Before (``sums`` takes two device kernels, with ``part`` between them)::
 

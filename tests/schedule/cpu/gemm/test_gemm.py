@@ -12,7 +12,7 @@ from smartmem_tvm.schedule.cpu.gemm.chunks import Chunks
 from smartmem_tvm.schedule.cpu.gemm.depth import FusedDepth
 from smartmem_tvm.schedule.cpu.gemm.epilogue import Stored
 from smartmem_tvm.schedule.cpu.gemm.fma_kernel import FmaKernel
-from smartmem_tvm.schedule.cpu.gemm.gemm import Gemm, Part, in_parts
+from smartmem_tvm.schedule.cpu.gemm.gemm import DepthPart, Gemm, in_parts
 from smartmem_tvm.schedule.cpu.gemm.operands import Reader, in_place
 
 LANES, FLOAT = 4, "float32"
@@ -121,7 +121,7 @@ def test_pieces_are_numbered_within_their_chunk():
 def test_parts_cover_the_depth_once_and_hand_sums_on(parts, length, depth, begun):
     scope, seen, kinds = Scope(), buffer("seen", depth), []
 
-    def over(part: Part):
+    def over(part: DepthPart):
         kinds.append((part.before is not None, part.after is not None))
         return scope.loop(
             part.length, lambda k: store(seen, seen[part.first + k] + tirx.const(1, FLOAT), part.first + k)

@@ -15,7 +15,7 @@ from smartmem_tvm.schedule.core.decisions import deciding
 from smartmem_tvm.schedule.gpu.attention.flash_attention import GpuMatrixAttention, takes
 from smartmem_tvm.schedule.gpu.attention.flash_tile import AttentionParams, AttentionTile
 from smartmem_tvm.schedule.gpu.attention.softmax import SoftmaxAttention
-from smartmem_tvm.tune.space import seed_of, space_of
+from smartmem_tvm.tune.decision_space import seed_of, space_of
 
 FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 AMPERE = tvm.target.Target({**FACTS, "arch": "sm_80"}, host="llvm")

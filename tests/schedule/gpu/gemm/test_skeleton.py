@@ -12,7 +12,7 @@ from smartmem_tvm.schedule.core.nest import fresh
 from smartmem_tvm.schedule.gpu.gemm.mma import Mma, Wgmma
 from smartmem_tvm.schedule.gpu.gemm.simt import Fragment, Simt, position
 from smartmem_tvm.schedule.gpu.gemm.simt_slices import SimtSlices
-from smartmem_tvm.schedule.gpu.gemm.skeleton import Gemm
+from smartmem_tvm.schedule.gpu.gemm.skeleton import GpuGemm
 from smartmem_tvm.schedule.gpu.gemm.staging import Gathered, Pipelined, Prefetched
 from smartmem_tvm.schedule.gpu.launch import registers
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
@@ -47,7 +47,7 @@ def convolution():
 )
 def test_each_rule_fills_the_skeleton_in(rule, func, staging, micro):
     plan = rule.planned(func, HOPPER)
-    assert (type(plan), type(plan.staging), type(plan.micro)) == (Gemm, staging, micro)
+    assert (type(plan), type(plan.staging), type(plan.micro)) == (GpuGemm, staging, micro)
 
 
 @pytest.mark.parametrize(

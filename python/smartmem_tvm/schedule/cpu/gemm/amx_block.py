@@ -59,7 +59,7 @@ def pair_of(low, high):
 
 
 @dataclass(frozen=True)
-class Sums:
+class SumAddresses:
     """The addresses of a block of 32 x 32 sums.
 
     Attributes
@@ -74,7 +74,7 @@ class Sums:
     row_bytes: int
 
     @classmethod
-    def of(cls, buffer, *first, apart: int = SIDE) -> Sums:
+    def of(cls, buffer, *first, apart: int = SIDE) -> SumAddresses:
         """Return the block whose last two indices begin at the last two of `first`.
 
         The second tile across begins `apart` columns after the first one. If `apart` is less than a tile, it overwrites
@@ -110,7 +110,7 @@ class Operands:
 
 
 def multiply_block(
-    scope: Scope, steps: int, operands: Operands, done: Sums, first=0, so_far: Sums | None = None
+    scope: Scope, steps: int, operands: Operands, done: SumAddresses, first=0, so_far: SumAddresses | None = None
 ) -> tirx.Stmt:
     """Return ``done = so_far + left * right`` for a block of results and `steps` along the depth, in whole tiles.
 

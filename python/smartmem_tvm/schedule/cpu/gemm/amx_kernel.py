@@ -20,10 +20,10 @@ from tvm import tirx
 from ...core.nest import Scope, block, index, scratch, store
 from . import amx
 from .amx import DEPTH, SIDE
-from .amx_block import SPAN, Operands, Sums, multiply_block, tiles_of_line, tiles_of_lines, tiles_of_step
+from .amx_block import SPAN, Operands, SumAddresses, multiply_block, tiles_of_line, tiles_of_lines, tiles_of_step
 from .axis import Strip
 from .epilogue import Epilogue
-from .gemm import Part, Tile
+from .gemm import DepthPart, WriteTile
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,20 +54,20 @@ class AmxKernel:
     epilogue: Epilogue
     left_streams: bool = True
     apart: int = SIDE
-    parts: Callable[[Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
+    parts: Callable[[Callable[[DepthPart], tirx.Stmt]], tirx.Stmt] | None = None
 
-    def sweep(self, _: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, _: Strip, each: Callable[[WriteTile], tirx.Stmt]) -> tirx.Stmt:
         """Return the blocks of a line, in each part of the depth in turn.
 
         The part of the operand that stays the same remains in the first-level cache; sums are kept between parts.
         """
 
-        def over(part: Part) -> tirx.Stmt:
+        def over(part: DepthPart) -> tirx.Stmt:
             return each(lambda rows, columns: self.tile(rows, columns, part))
 
-        return over(Part(index(0), self.steps)) if self.parts is None else self.parts(over)
+        return over(DepthPart(index(0), self.steps)) if self.parts is None else self.parts(over)
 
-    def tile(self, rows: Strip, columns: Strip, part: Part) -> tirx.Stmt:
+    def tile(self, rows: Strip, columns: Strip, part: DepthPart) -> tirx.Stmt:
         """Return blocks of results beside each other, and their epilogue if the part ends the depth."""
         span, width = 2 * self.apart, columns.size
         rest = width % span
@@ -80,7 +80,7 @@ class AmxKernel:
         )
         return products if part.after else block(products, self.epilogue.block(self.done, rows, columns))
 
-    def _block(self, rows: Strip, columns: Strip, beside, across: int, part: Part) -> tirx.Stmt:
+    def _block(self, rows: Strip, columns: Strip, beside, across: int, part: DepthPart) -> tirx.Stmt:
         """Return ``done = so far + left * right`` for a block that begins `beside` columns after the first one."""
         column = columns.first + beside
 
@@ -93,7 +93,7 @@ class AmxKernel:
         tiles = -(-across // self.apart)
         operands = Operands(left_at, right_at, rows.size, tiles * SIDE, self.left_streams)
         before, after = (place and place(rows.first, column) for place in (part.before, part.after))
-        done = after or Sums.of(self.done, index(0), beside, apart=self.apart)
+        done = after or SumAddresses.of(self.done, index(0), beside, apart=self.apart)
         return multiply_block(self.scope, part.length, operands, done, part.first, before)
 
 

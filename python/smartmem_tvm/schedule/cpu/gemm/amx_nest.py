@@ -22,14 +22,14 @@ from ...core.nest import Scope, allocate, block, index, scratch, store
 from ..bfloat16_plan import Bfloat16Plan
 from . import amx
 from .amx import DEPTH, SIDE
-from .amx_block import SPAN, Sums
+from .amx_block import SPAN, SumAddresses
 from .amx_image import AmxImage
 from .amx_kernel import AmxKernel, LeftTiles, RightTiles
 from .axis import Axis, Span, Strip
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .contraction_epilogue import ContractionEpilogue
 from .contraction_nest import ContractionNest, Task
-from .gemm import Gemm, Part, in_parts
+from .gemm import DepthPart, Gemm, in_parts
 from .micro_kernels import FLOAT
 
 
@@ -147,7 +147,7 @@ class AmxNest(ContractionNest):
 
     # -- parts of the depth --------------------------------------------------------------------------------------
 
-    def _parts(self, task: Task, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
+    def _parts(self, task: Task, over: Callable[[DepthPart], tirx.Stmt]) -> tirx.Stmt:
         """Return ``over(part)`` for each part of the depth; sums are kept between parts, block by block."""
         plan, number, chunks = self.plan, task.row_chunk, self.task_rows
         if plan.left_stays:
@@ -155,9 +155,9 @@ class AmxNest(ContractionNest):
         most = int(self.scope.analyzer.simplify(self._block_of(index(chunks.longest - 1)))) + 1
         partial_sums = scratch([most, SPAN, SPAN], FLOAT, "kept")
 
-        def so_far(row, column) -> Sums:
+        def so_far(row, column) -> SumAddresses:
             place = (column if plan.left_stays else row) - number * index(chunks.length)
-            return Sums.of(partial_sums, self._block_of(place), index(0), index(0), apart=self._apart)
+            return SumAddresses.of(partial_sums, self._block_of(place), index(0), index(0), apart=self._apart)
 
         lengths = plan.depth_parts, -(-plan.steps // plan.depth_parts), plan.steps
         parts = in_parts(self.scope, lengths, so_far, over, begun=False)

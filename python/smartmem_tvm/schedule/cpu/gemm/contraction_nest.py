@@ -45,7 +45,7 @@ from .contraction_copies import ContractionCopies
 from .contraction_epilogue import ContractionEpilogue
 from .depth import FusedDepth, WalkedDepth
 from .fma_kernel import FmaKernel
-from .gemm import Gemm, MicroKernel, Part, Tile, in_parts
+from .gemm import DepthPart, Gemm, MicroKernel, WriteTile, in_parts
 from .micro_kernels import FLOAT, micro_kernel
 from .narrow_kernel import NarrowKernel
 from .operands import Reader, Source, in_place
@@ -191,7 +191,7 @@ class MatmulNest(ContractionNest):
 
     # -- prefetches and parts of the depth -----------------------------------------------------------------------
 
-    def next_panel(self, task: Task, column, part: Part | None) -> NextPanel | None:
+    def next_panel(self, task: Task, column, part: DepthPart | None) -> NextPanel | None:
         """Return what to prefetch: the next panel, or the next part of this one; None if that does not pay."""
         plan, width = self.plan, self.plan.tile.width
         known = plan.in_panels or (plan.right_packed and plan.right_lies_in_rows)
@@ -212,7 +212,7 @@ class MatmulNest(ContractionNest):
             lambda k, j: self.scope.simplify(plan.right(task.batch, after + j, first + k)),
         )
 
-    def parts(self, task: Task, columns: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
+    def parts(self, task: Task, columns: Strip, over: Callable[[DepthPart], tirx.Stmt]) -> tirx.Stmt:
         """Return ``over(part)`` for each part of the depth: all tiles of a panel add up one before the next begins."""
         plan, first = self.plan, self.first_row(task)
         partial_sums = scratch([self.task_rows.longest, columns.size], self.dtype, "kept")
@@ -266,15 +266,15 @@ class _Tiles:
         """Return the right operand for some columns."""
         return self.nest.panel(self.task, columns)
 
-    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[WriteTile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel."""
         kernel: MicroKernel = self.narrow if self.plan.is_narrow(outer.size) else self.wide
         return kernel.sweep(outer, each)
 
-    def _parts(self, outer: Strip, over: Callable[[Part], tirx.Stmt]) -> tirx.Stmt:
+    def _parts(self, outer: Strip, over: Callable[[DepthPart], tirx.Stmt]) -> tirx.Stmt:
         return self.nest.parts(self.task, outer, over)
 
-    def _prefetch_ahead(self, outer: Strip, part: Part | None) -> Callable[[Strip, Strip], Prefetch | None]:
+    def _prefetch_ahead(self, outer: Strip, part: DepthPart | None) -> Callable[[Strip, Strip], Prefetch | None]:
         """Return what a tile prefetches: its share of the next panel, and the rows of the next tile."""
         plan = self.plan
         coming = self.nest.next_panel(self.task, outer.first, part) if outer.size == plan.tile.width else None
@@ -304,13 +304,13 @@ class _WithNarrowColumns:
     right: Reader
     columns: Strip
 
-    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[WriteTile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel; in the last panel, a tile of the last columns follows each of them."""
         plan = self.tiles.plan
         if outer.size != plan.tile.width:
             return self.tiles.sweep(outer, each)
 
-        def with_narrow(tile: Tile) -> Tile:
+        def with_narrow(tile: WriteTile) -> WriteTile:
             return lambda rows, columns: block(tile(rows, columns), self._narrow(rows, columns))
 
         return self.tiles.sweep(outer, lambda tile: each(with_narrow(tile)))

@@ -11,14 +11,16 @@ from tvm import tirx
 
 from ...core.nest import SERIAL, Scope, index
 from ..prefetch import Prefetch, in_pieces
-from .gemm import Part
+from .gemm import DepthPart
 from .operands import DepthStep
 
 
 class Depth(Protocol):
     """The loops along the depth of a tile."""
 
-    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, prefetch: Prefetch | None) -> tirx.Stmt:
+    def steps(
+        self, add: Callable[[DepthStep], tirx.Stmt], part: DepthPart | None, prefetch: Prefetch | None
+    ) -> tirx.Stmt:
         """Return ``add(step)`` for each step of a part, or of all; `prefetch` returns the prefetches before some."""
 
 
@@ -30,7 +32,9 @@ class FusedDepth:
     depth: int
     unroll: int
 
-    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, prefetch: Prefetch | None) -> tirx.Stmt:
+    def steps(
+        self, add: Callable[[DepthStep], tirx.Stmt], part: DepthPart | None, prefetch: Prefetch | None
+    ) -> tirx.Stmt:
         """Return the loop."""
         first, length = (index(0), self.depth) if part is None else (part.first, part.length)
         return in_pieces(
@@ -47,7 +51,9 @@ class NestedDepth:
     extents: Mapping
     kind: Callable = lambda var: SERIAL
 
-    def steps(self, add: Callable[[DepthStep], tirx.Stmt], _part: Part | None, _prefetch: Prefetch | None) -> tirx.Stmt:
+    def steps(
+        self, add: Callable[[DepthStep], tirx.Stmt], _part: DepthPart | None, _prefetch: Prefetch | None
+    ) -> tirx.Stmt:
         """Return the loops."""
         return self.scope.nest(self.vars_, self.extents, lambda point: add(DepthStep(None, point)), "k", self.kind)
 
@@ -74,7 +80,9 @@ class WalkedDepth:
     depth: int
     unroll: int
 
-    def steps(self, add: Callable[[DepthStep], tirx.Stmt], part: Part | None, prefetch: Prefetch | None) -> tirx.Stmt:
+    def steps(
+        self, add: Callable[[DepthStep], tirx.Stmt], part: DepthPart | None, prefetch: Prefetch | None
+    ) -> tirx.Stmt:
         """Return the loops; a part of the depth is some iterations of the outermost one."""
         first, count = (index(0), self.depth) if part is None else (part.first, part.length)
         inner = self.depth // self.extents[self.vars_[0]]

@@ -24,7 +24,7 @@ from .accumulators import Accumulators
 from .axis import Strip
 from .depth import Depth
 from .epilogue import Epilogue
-from .gemm import Part, Tile
+from .gemm import DepthPart, WriteTile
 from .operands import DepthStep, Reader, Source
 
 
@@ -60,14 +60,14 @@ class FmaKernel:
     epilogue: Epilogue
     times: Callable = operator.mul
     dots: Callable[[Accumulators, Callable, Callable], tirx.Stmt | None] | None = None
-    prefetch_ahead: Callable[[Strip, Part | None], Callable[[Strip, Strip], Prefetch | None]] | None = None
-    parts: Callable[[Strip, Callable[[Part], tirx.Stmt]], tirx.Stmt] | None = None
+    prefetch_ahead: Callable[[Strip, DepthPart | None], Callable[[Strip, Strip], Prefetch | None]] | None = None
+    parts: Callable[[Strip, Callable[[DepthPart], tirx.Stmt]], tirx.Stmt] | None = None
 
-    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[WriteTile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, which is copied first if its source says so."""
         right = self.right.of(outer)
 
-        def over(part: Part | None) -> tirx.Stmt:
+        def over(part: DepthPart | None) -> tirx.Stmt:
             prefetch = (
                 self.prefetch_ahead(outer, part) if self.prefetch_ahead is not None else lambda rows, columns: None
             )
@@ -76,7 +76,12 @@ class FmaKernel:
         return right.allocated(over(None) if self.parts is None else self.parts(outer, over))
 
     def tile(
-        self, rows: Strip, columns: Strip, right: Reader, part: Part | None = None, prefetch: Prefetch | None = None
+        self,
+        rows: Strip,
+        columns: Strip,
+        right: Reader,
+        part: DepthPart | None = None,
+        prefetch: Prefetch | None = None,
     ) -> tirx.Stmt:
         """Return one tile, from the start of its sums to their store."""
         acc = Accumulators(self.scope, rows.size, columns.size, self.lanes, self.dtype)
@@ -93,7 +98,9 @@ class FmaKernel:
             return added
         return acc.set(lambda i, j, value: value + self.times(left(i), right(j)))
 
-    def _whole(self, rows: Strip, columns: Strip, acc: Accumulators, total: tirx.Stmt, part: Part | None) -> tirx.Stmt:
+    def _whole(
+        self, rows: Strip, columns: Strip, acc: Accumulators, total: tirx.Stmt, part: DepthPart | None
+    ) -> tirx.Stmt:
         epilogue = self.epilogue
         if part is None or part.before is None:
             start = acc.set(lambda i, j, _: epilogue.start)

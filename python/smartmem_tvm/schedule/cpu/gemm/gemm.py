@@ -20,12 +20,12 @@ from tvm import tirx
 from ...core.nest import Scope, index
 from .axis import Axis, Strip
 
-Tile = Callable[[Strip, Strip], tirx.Stmt]
+WriteTile = Callable[[Strip, Strip], tirx.Stmt]
 """Strip of rows, strip of columns -> the statements of the tile of results where they cross."""
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DepthPart:
     """A part of the depth: a range of steps k.
 
     Attributes
@@ -49,7 +49,7 @@ class Part:
 class MicroKernel(Protocol):
     """Writes tiles of results in one instruction set, for the operands and the epilogue of one product."""
 
-    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[WriteTile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a strip of the outer axis; ``each(tile)`` is the loop over strips of the inner one."""
 
 
@@ -74,7 +74,7 @@ class Gemm:
         outer_axis, inner_axis = (self.rows, self.columns) if self.rows_outside else (self.columns, self.rows)
 
         def sweep(outer: Strip) -> tirx.Stmt:
-            def each(tile: Tile) -> tirx.Stmt:
+            def each(tile: WriteTile) -> tirx.Stmt:
                 if self.rows_outside:
                     return inner_axis.each(self.scope, lambda columns: tile(outer, columns))
                 return inner_axis.each(self.scope, lambda rows: tile(rows, outer))
@@ -85,7 +85,11 @@ class Gemm:
 
 
 def in_parts(
-    scope: Scope, lengths: tuple[int, int, int], partial_sums: Callable, over: Callable[[Part], tirx.Stmt], begun: bool
+    scope: Scope,
+    lengths: tuple[int, int, int],
+    partial_sums: Callable,
+    over: Callable[[DepthPart], tirx.Stmt],
+    begun: bool,
 ) -> list[tirx.Stmt | None]:
     """Return ``over(part)`` for the first part of the depth, those between (a loop), and the last; None for no part.
 
@@ -94,7 +98,7 @@ def in_parts(
     lengths : tuple of int
         Number of parts, steps of each, and steps of the whole depth; the last part may be shorter.
     partial_sums : callable
-        Where the partial sums of a tile are between parts: `before` and `after` of `Part`.
+        Where the partial sums of a tile are between parts: `before` and `after` of `DepthPart`.
     begun : bool
         Whether the first part also loads its sums from there, where the caller has stored the start values.
     """
@@ -102,9 +106,9 @@ def in_parts(
     first, last = int(not begun), (parts - 1) * length
 
     def between(p) -> tirx.Stmt:
-        return over(Part((p + index(first)) * index(length), length, partial_sums, partial_sums))
+        return over(DepthPart((p + index(first)) * index(length), length, partial_sums, partial_sums))
 
-    begins = None if begun else over(Part(index(0), length, after=partial_sums))
+    begins = None if begun else over(DepthPart(index(0), length, after=partial_sums))
     count = parts - 1 - first
     middle = scope.loop(count, between, "part") if count else None
-    return [begins, middle, over(Part(index(last), depth - last, before=partial_sums))]
+    return [begins, middle, over(DepthPart(index(last), depth - last, before=partial_sums))]

@@ -22,7 +22,7 @@ from ..tile import narrow_rows, row_tiles
 from .accumulators import Accumulators
 from .axis import Strip
 from .epilogue import Epilogue
-from .gemm import Tile
+from .gemm import WriteTile
 from .operands import DepthStep, Reader, Source
 
 
@@ -46,7 +46,7 @@ class NarrowKernel:
     epilogue: Epilogue
     times: Callable
 
-    def sweep(self, outer: Strip, each: Callable[[Tile], tirx.Stmt]) -> tirx.Stmt:
+    def sweep(self, outer: Strip, each: Callable[[WriteTile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, after its copy."""
         right = self.right.of(outer)
         return right.allocated(each(lambda rows, columns: self.tile(rows, columns, right)))

@@ -26,7 +26,7 @@ from .points import ChainPoints
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ChainPart:
     """A product, and the stages that follow it row by row, or the one stage that is its epilogue (`finish`)."""
 
     product: Stage
@@ -91,16 +91,16 @@ class ChainPlan(ChainPoints):
         """The type that the products multiply, which is also the type of rows on chip."""
         return str(next(iter(self.chain.products.values())).right.ty.dtype)
 
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[ChainPart, ...]:
         runs: list[list[Stage]] = []
         for stage in self.chain.kernel.stages:
             if stage in self.chain.products:
                 runs.append([])
             runs[-1].append(stage)
-        parts = [Part(run[0], tuple(run[1:])) for run in runs]
+        parts = [ChainPart(run[0], tuple(run[1:])) for run in runs]
         last = parts[-1]
         if len(last.stages) == 1 and self._finishes(last.stages[0], last.product):
-            parts[-1] = Part(last.product, (), last.stages[0])
+            parts[-1] = ChainPart(last.product, (), last.stages[0])
         return tuple(parts)
 
     def _finishes(self, stage: Stage, product: Stage) -> bool:

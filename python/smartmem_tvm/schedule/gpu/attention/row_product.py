@@ -29,7 +29,7 @@ from ..launch import when
 from ..machine import VECTOR
 from ..sums import Sums
 from ..vectors import computed_types, places_of, vector_run
-from .chain_plan import Part
+from .chain_plan import ChainPart
 from .chain_tile import left_pitch
 from .row_block import RowBlock, fit
 
@@ -39,7 +39,7 @@ _WRITTEN_OUT = 1024  # most unrolled multiplications in the source of a product:
 class RowProduct:
     """Product `number` of a block of rows; the buffer `work` holds a part of its matrix, later the sums of slices."""
 
-    def __init__(self, rows: RowBlock, part: Part, number: int, work):
+    def __init__(self, rows: RowBlock, part: ChainPart, number: int, work):
         self.block, self.part, self.number, self.work = rows, part, number, work
         self.plan, self.tile, self.scope = rows.plan, rows.tile, rows.scope
         self.stage, self.own = part.product, rows.tile.products[number]

@@ -23,7 +23,7 @@ from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, when
 from ..machine import FLOAT_BYTES, VECTOR, WARP
 from . import ptx
-from .skeleton import Epilogue, Place, Thread
+from .skeleton import GpuEpilogue, Place, Thread
 from .staged_operand import StagedOperand
 
 GROUP_WARPS, GROUP_ROWS = 4, 64  # warps of a warpgroup, and rows of one wgmma: by definition of PTX
@@ -172,7 +172,7 @@ class Mma:
 
     # -- results -----------------------------------------------------------------------------------------------------
 
-    def finish(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
+    def finish(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
         """Store the results, 16 rows of each warp at a time."""
         blocks = []
         for i in range(self.fragment_rows):
@@ -196,7 +196,7 @@ class Mma:
                 stores.append(ptx.write_pair(ptx.address(self.memory, where * index(self.elements_per_sum)), *pair))
         return stores
 
-    def _finish_rows(self, place: Place, i: int, number, epilogue: Epilogue) -> tirx.Stmt:
+    def _finish_rows(self, place: Place, i: int, number, epilogue: GpuEpilogue) -> tirx.Stmt:
         tile, product, simplify = self.tile, epilogue.product, self.scope.analyzer.simplify
         rows, across = tile.warps_down * ptx.ROWS, tile.columns // VECTOR
         total, run = rows * across, epilogue.run(VECTOR)
@@ -226,7 +226,7 @@ class Mma:
         numbers = [self.read_back[first + index(other * VECTOR + n)] for n in range(VECTOR)]
         return ptx.read_vector(numbers, ptx.address(self.memory, place))
 
-    def _results(self, place: Place, row, column, first, run: int, epilogue: Epilogue) -> tirx.Stmt:
+    def _results(self, place: Place, row, column, first, run: int, epilogue: GpuEpilogue) -> tirx.Stmt:
         columns, scope = epilogue.product.columns, self.scope
         stores = []
         for begin in range(0, VECTOR, run):

@@ -23,7 +23,7 @@ from ...core.nest import SERIAL, UNROLL, Scope, block, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import shared
 from ..sums import Sums
-from .skeleton import Epilogue, Place, Thread
+from .skeleton import GpuEpilogue, Place, Thread
 
 # Threads of a warp along the columns, beside 4 along the rows. Chosen: at each step a warp then reads few different
 # vectors of shared memory, of both operands.
@@ -219,7 +219,7 @@ class Simt:
         products = self.products.over(first, self.slice_depth, self.unroll, left, right)
         return block(products, self.held.count_round(step))
 
-    def finish(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
+    def finish(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
         """Store the results that exist, in the first slice, once it has added the sums of the others."""
         finish = self._rows(place, thread, epilogue)
         return block(self.held.settle(), finish if self.tile.slices == 1 else self._add_slices(thread, finish))
@@ -246,7 +246,7 @@ class Simt:
             tirx.IfThenElse(first, block(self.scope.loop(count, add, "i", UNROLL), finish), None),
         )
 
-    def _rows(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
+    def _rows(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
         rows, tile = epilogue.product.rows, self.tile
 
         def each(i):
@@ -257,7 +257,7 @@ class Simt:
 
         return self.scope.loop(tile.thread_rows, each, "i", UNROLL)
 
-    def _row(self, place: Place, i, row, column, epilogue: Epilogue) -> tirx.Stmt:
+    def _row(self, place: Place, i, row, column, epilogue: GpuEpilogue) -> tirx.Stmt:
         tile, columns = self.tile, epilogue.product.columns
         run = epilogue.run(self.right_fragment.run)
         per_vector = self.right_fragment.run // run

@@ -18,7 +18,7 @@ from ...core.nest import VECTOR, allocate, block, index, store
 from ..guards import guard
 from ..launch import registers, shared
 from .simt import Simt
-from .skeleton import Epilogue, Place, Thread
+from .skeleton import GpuEpilogue, Place, Thread
 
 
 class SimtSlices(Simt):
@@ -37,7 +37,7 @@ class SimtSlices(Simt):
     def _slice_sums(self):
         return shared(self.tile.slices * int(self.sums.shape[0]) * self.tile.slice_threads, self.sums.ty.dtype, "sums")
 
-    def finish(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
+    def finish(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
         """Store the results that exist: all of a thread, or its slice's share of them."""
         many, run = int(self.sums.shape[0]), self.run
 
@@ -67,7 +67,7 @@ class SimtSlices(Simt):
 
         return block(spill, self.scope.loop(many // (tile.slices * run), add, "q"))
 
-    def _store(self, values, first: int, place: Place, thread: Thread, n, epilogue: Epilogue) -> tirx.Stmt:
+    def _store(self, values, first: int, place: Place, thread: Thread, n, epilogue: GpuEpilogue) -> tirx.Stmt:
         """Finish and store `run` results from number `n` of the thread on; ``values[first]`` is the first of them."""
         tile, product, columns = self.tile, epilogue.product, index(self.tile.thread_columns)
         i, j = (self.scope.simplify(f(n, columns)) for f in (tirx.floordiv, tirx.floormod))

@@ -71,7 +71,7 @@ class Thread(NamedTuple):
     column: object
 
 
-class Tile(Protocol):
+class GemmTile(Protocol):
     """The fields of a tile that the skeleton reads."""
 
     rows: int
@@ -81,7 +81,7 @@ class Tile(Protocol):
     band: int
 
 
-class Epilogue:
+class GpuEpilogue:
     """The end of a sum: it is finished and stored as a result, or for split-K stored as a partial sum.
 
     Parameters
@@ -110,7 +110,7 @@ class Epilogue:
         return self.product.result(value, place.batch, row, column)
 
 
-class MicroKernel(Protocol):
+class GpuMicroKernel(Protocol):
     """The statements by which a thread multiplies tiles that are in shared memory.
 
     Attributes
@@ -132,7 +132,7 @@ class MicroKernel(Protocol):
     def multiply(self, thread: Thread, step) -> tirx.Stmt:
         """Add the products of tile `step` of the terms, of which shared memory has both operands."""
 
-    def finish(self, place: Place, thread: Thread, epilogue: Epilogue) -> tirx.Stmt:
+    def finish(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
         """Add the sums of slices, and hand each result that exists to the epilogue."""
 
 
@@ -167,7 +167,7 @@ class Staging(ABC):
         return None
 
 
-class Gemm:
+class GpuGemm:
     """The loop nest of a product.
 
     Parameters
@@ -182,16 +182,16 @@ class Gemm:
         self,
         scope: Scope,
         product: MatmulProduct,
-        tile: Tile,
+        tile: GemmTile,
         staging: Staging,
-        micro: MicroKernel,
+        micro: GpuMicroKernel,
         adding: int = REDUCE_THREADS,
     ):
         self.scope, self.product, self.tile, self.adding = scope, product, tile, adding
         self.staging, self.micro = staging, micro
         dtype = str(product.reduction.accumulator.ty.dtype)
         self.parts = scratch([tile.splits, product.batch, product.rows, product.columns], dtype, "parts")
-        self.epilogue = Epilogue(product, self.parts if tile.splits > 1 else None)
+        self.epilogue = GpuEpilogue(product, self.parts if tile.splits > 1 else None)
 
     def kernel(self) -> tirx.Stmt:
         """Return the whole loop nest."""

@@ -28,7 +28,7 @@ from ...core.nest import Scope
 from ..gemm.prefetched_operand import Deal, PrefetchedOperand
 from ..gemm.product import MatmulProduct, product_of
 from ..gemm.simt import Fragment, Simt
-from ..gemm.skeleton import REDUCE_THREADS, Gemm
+from ..gemm.skeleton import REDUCE_THREADS, GpuGemm
 from ..gemm.staging import Prefetched
 from ..launch import GpuRule, registers
 from ..machine import VECTOR
@@ -53,7 +53,7 @@ class GpuMatmul(GpuRule):
         super().__init__(params)
         self.tile = tile
 
-    def plan(self, kernel: Kernel, params: GpuMatmulParams) -> Gemm | None:
+    def plan(self, kernel: Kernel, params: GpuMatmulParams) -> GpuGemm | None:
         """Return how a folded kernel is tiled, or None if it is no matmul, or no tile is small enough."""
         product = product_of(kernel)
         if product is None:
@@ -71,12 +71,12 @@ class GpuMatmul(GpuRule):
         priced(lambda: price(tile, *extents, params))
         return register_tiled(product, tile, limits)
 
-    def emit(self, plan: Gemm) -> tirx.Stmt:
+    def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
 
 
-def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gemm:
+def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> GpuGemm:
     """Return the loop nest of a product in a tile."""
     scope, factor = Scope(), product_type(product.contraction)
     dtype = str(product.reduction.accumulator.ty.dtype)
@@ -109,4 +109,4 @@ def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gem
     rounds = -(-product.depth // (tile.depth * tile.splits))
     whole = product.depth == rounds * tile.depth * tile.splits
     staging = Prefetched(scope, left, right, rounds, whole)
-    return Gemm(scope, product, tile, staging, micro, min(REDUCE_THREADS, limits.work_group))
+    return GpuGemm(scope, product, tile, staging, micro, min(REDUCE_THREADS, limits.work_group))

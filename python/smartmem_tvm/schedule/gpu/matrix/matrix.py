@@ -34,7 +34,7 @@ from ...core.nest import Scope, index
 from ..gemm import ptx
 from ..gemm.mma import Mma, Wgmma, elements_per_sum
 from ..gemm.product import MatmulProduct, product_of
-from ..gemm.skeleton import Gemm
+from ..gemm.skeleton import GpuGemm
 from ..gemm.staged_operand import StagedOperand, goes_by_itself, lies_along_depth
 from ..gemm.staging import Pipelined
 from ..launch import GpuRule
@@ -67,7 +67,7 @@ class GpuMatrix(GpuRule):
         params, given = super().params_for(func, target), (func.attrs or {}).get(FACTORS)
         return params if given is None else replace(params, rounds_to=str(given))
 
-    def plan(self, kernel: Kernel, params: MatrixParams) -> Gemm | None:
+    def plan(self, kernel: Kernel, params: MatrixParams) -> GpuGemm | None:
         """Return how a folded kernel is tiled; None if it is no product of 16-bit or tf32 factors, or no tile fits."""
         found = multiplied(kernel, params)
         if found is None:
@@ -86,7 +86,7 @@ class GpuMatrix(GpuRule):
         priced(lambda: price(tile, shape, params))
         return on_tensor_cores(product, factors, tile)
 
-    def emit(self, plan: Gemm) -> tirx.Stmt:
+    def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
 
@@ -123,7 +123,7 @@ class FinishedInFloat(MatmulProduct):
         return tirx.BufferStore(stored.buffer, finished.astype(dtype), stored.indices)
 
 
-def on_tensor_cores(product: MatmulProduct, factors: Factors, tile: MatrixTile) -> Gemm:
+def on_tensor_cores(product: MatmulProduct, factors: Factors, tile: MatrixTile) -> GpuGemm:
     """Return the loop nest of a product in a tile."""
     scope, element = Scope(), factors.element
     size = (tile.depth, tile.threads, tile.stages)
@@ -135,7 +135,7 @@ def on_tensor_cores(product: MatmulProduct, factors: Factors, tile: MatrixTile) 
     rounds = -(-product.depth // (tile.depth * tile.splits))
     whole = product.depth == rounds * tile.depth * tile.splits
     staging = Pipelined(scope, left, right, memory, rounds, whole, tile.stages, micro.asynchronous)
-    return Gemm(scope, product, tile, staging, micro)
+    return GpuGemm(scope, product, tile, staging, micro)
 
 
 def _memory(tile: MatrixTile, element: ptx.Element, left: StagedOperand, right: StagedOperand):

@@ -63,7 +63,7 @@ def pack_channels(graph: Graph, target: Target, params: MatrixParams) -> list[di
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _ChannelAxis:
     """A dimension of a tensor along which channels lie."""
 
     buffer: object
@@ -90,9 +90,9 @@ class _Image:
 
     kernel: Kernel
     channels: Sequence
-    image: _Place
-    weights: _Place
-    padded: _Place | None
+    image: _ChannelAxis
+    weights: _ChannelAxis
+    padded: _ChannelAxis | None
     dtype: str
 
 
@@ -146,8 +146,10 @@ def _read_by(kernel: Kernel, node: Node, dtype: str) -> _Image | None:
         if number is None or not whole:
             continue
         channels = (channel, at) if pads else (channel,)
-        between = _Place(first.body.buffer, place) if pads else None
-        return _Image(kernel, channels, _Place(image.source, dim), _Place(inputs[1], number), between, dtype)
+        between = _ChannelAxis(first.body.buffer, place) if pads else None
+        return _Image(
+            kernel, channels, _ChannelAxis(image.source, dim), _ChannelAxis(inputs[1], number), between, dtype
+        )
     return None
 
 
@@ -180,7 +182,7 @@ def _pack(graph: Graph, node: Node, found: _Image, copies: dict) -> dict:
     return {"pass": "PackChannels", "operator": operator, "action": f"reads a copy of {given.name}", "reason": reason}
 
 
-def _filled(place: _Place) -> tuple:
+def _filled(place: _ChannelAxis) -> tuple:
     """Return a tensor with padded channels, and the order of its dimensions."""
     shape = [_CHANNELS if dim == place.dim else size for dim, size in enumerate(shape_of(place.buffer))]
     made = tirx.decl_buffer(list(map(index, shape)), place.buffer.dtype, place.buffer.name)

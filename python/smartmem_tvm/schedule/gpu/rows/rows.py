@@ -102,7 +102,7 @@ class GpuRows(GpuRule):
         facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
         facts |= {"turned": plan.turned, "threads": params.limits.work_group, "shared": params.limits.shared_bytes}
         together = TEXEL if params.limits.phone else 1
-        return _Launches((_Emitter(whole, decide("gpu_rows", plan, **facts), together).kernel,))
+        return _Launches((_RowProgramNest(whole, decide("gpu_rows", plan, **facts), together).kernel,))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _holds_matmuls(kernel: Kernel) -> bool:
     return False
 
 
-class _Emitter:
+class _RowProgramNest:
     """The loop nest of a program.
 
     Parameters

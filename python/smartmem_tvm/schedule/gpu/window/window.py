@@ -26,7 +26,7 @@ from ...core.decisions import decide, declined, priced
 from ...core.expressions import Walk, largest_divisor, memory_order, uses
 from ...core.fold_policies import folded, in_proportion
 from ...core.reduction import Reduction, reduction_of
-from ..gemm.skeleton import Gemm
+from ..gemm.skeleton import GpuGemm
 from ..launch import GpuRule
 from .lines import Lines
 from .slide import SlideNest
@@ -69,17 +69,17 @@ class WindowRule(GpuRule):
         left = any(s.is_pointwise and not any(s.outputs[0].same_as(o) for o in whole.outputs) for s in whole.stages)
         return declined("an element-wise stage in the reduction would grow out of proportion") if left else whole
 
-    def plan(self, kernel: Kernel, params: GpuWindowParams) -> Gemm | SlideNest | None:
+    def plan(self, kernel: Kernel, params: GpuWindowParams) -> GpuGemm | SlideNest | None:
         """Return how a folded kernel is tiled, or None."""
         reduction = reduction_of(kernel)
         return declined("not one reduction") if reduction is None else self.slide(reduction, params)
 
-    def emit(self, plan: Gemm | SlideNest) -> tirx.Stmt:
+    def emit(self, plan: GpuGemm | SlideNest) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
 
     @abstractmethod
-    def slide(self, reduction: Reduction, params: GpuWindowParams) -> Gemm | SlideNest | None:
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> GpuGemm | SlideNest | None:
         """Return how a reduction is tiled, or None."""
 
 
@@ -96,7 +96,7 @@ class WindowProduct(WindowRule):
         super().__init__(params)
         self.tile = tile
 
-    def slide(self, reduction: Reduction, params: GpuWindowParams) -> Gemm | None:
+    def slide(self, reduction: Reduction, params: GpuWindowParams) -> GpuGemm | None:
         """Return how a windowed product with enough rows is tiled, or None."""
         product = contraction_of(terms_in_texels(split_groups(reduction)))
         if product is None or not product.rows or not product.columns:

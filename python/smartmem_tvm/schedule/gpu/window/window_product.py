@@ -18,7 +18,7 @@ from ..gemm.gathered_operand import GatheredOperand
 from ..gemm.product import MatmulProduct
 from ..gemm.simt import Fragment
 from ..gemm.simt_slices import SimtSlices
-from ..gemm.skeleton import Gemm
+from ..gemm.skeleton import GpuGemm
 from ..gemm.staging import Gathered
 from ..launch import registers
 from ..sums import Sums, product_type
@@ -33,7 +33,7 @@ _UNROLLED = 12
 
 def gathered_product(
     contraction: Contraction, tile: ProductTile, texels: bool = False, limits: Limits = _LIMITS
-) -> Gemm:
+) -> GpuGemm:
     """Return the loop nest of a contraction in a tile.
 
     Parameters
@@ -68,7 +68,7 @@ def gathered_product(
     # Threads are numbered along the columns, and each term is a step of a loop.
     fragments = left_fragment, right_fragment
     micro = SimtSlices(scope, tile, sums, *fragments, tile.depth, unroll, tile.threads_across, run=run)
-    return Gemm(scope, product, tile, Gathered(left, right, -(-product.depth // (tile.depth * tile.slices))), micro)
+    return GpuGemm(scope, product, tile, Gathered(left, right, -(-product.depth // (tile.depth * tile.slices))), micro)
 
 
 def _order(contraction: Contraction, value, iterators: tuple, tile: ProductTile) -> tuple[tuple[int, int], bool]:

@@ -89,7 +89,7 @@ class Computed(Movable):
 
     @property
     def nodes(self) -> list[Node]:
-        """Whoever writes it comes first."""
+        """The kernel that writes it comes first."""
         return [self.node, *self.users]
 
     @property
@@ -106,7 +106,7 @@ class Computed(Movable):
         return [texture_form(shape_of(self.buffer), wanted, limits, padded) for padded in (True, False)]
 
     def kernels(self, form: TextureForm, scope: str) -> dict[Node, Kernel]:
-        """Whoever writes it comes first."""
+        """The kernel that writes it comes first."""
         writer, _ = textured(self.node.kernel, self.buffer, form, scope)
         return {self.node: writer, **super().kernels(form, scope)}
 

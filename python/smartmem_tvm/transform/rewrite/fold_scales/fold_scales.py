@@ -9,7 +9,7 @@ from tvm import ir, relax
 
 from ....ir.block import Bindings, edit_blocks, folded, operator, shape_of, weight
 from ....tables.operator_cost import FLOPS
-from .factors import aligned
+from .constant_factors import aligned
 from .pull_scale import pull
 from .push_affine import Affine, push
 

@@ -7,7 +7,7 @@ import numpy as np
 from tvm import ir, relax
 
 from ....ir.block import CONVOLUTIONS, Bindings, constant, operator, shape_of, weight, with_args
-from .factors import aligned, moved_back, part_of, trimmed
+from .constant_factors import aligned, moved_back, part_of, trimmed
 
 _DEPTH = 32
 

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import ir, relax
 
 from ....ir.block import CONVOLUTIONS, Bindings, constant, operator, shape_of, weight, with_args
-from .factors import aligned, moved_on, part_of
+from .constant_factors import aligned, moved_on, part_of
 from .pull_scale import has_plain_layout
 
 # The most operators that are visited on the way to the weights.

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session: one virtual machine of a compiled model, with its inputs and outputs. Several sessions run at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import tvm
+
+from ..errors import UserError
+from ..ir.public_functions import MAIN
+from ..tune.host import process_cpus
+from .arguments import Parameter, arguments
+from .bound import Bound, Plan
+from .direct_call import DirectCall, gives_plain, is_plain
+from .outputs import Output
+from .weights import Machine
+
+_thread = threading.local()
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """Runs a compiled model, one inference at a time; other callers wait.
+
+    Several sessions of one model run at once, on the caller's threads: each has its own virtual machine and
+    intermediate tensors, and all read one copy of the weights.
+
+    Attributes
+    ----------
+    vm : Machine
+        Its virtual machine.
+    functions : dict
+        Name of each function -> its inputs.
+    default : str or None
+        The function that `run` runs by default.
+    stated : callable
+        ``stated(outputs, function)``: the outputs in the types that the model states.
+    outputs : mapping
+        Name of each function -> its outputs, if known.
+    turn : context manager
+        Held during an inference.
+    """
+
+    vm: Machine
+    functions: Mapping[str, Sequence[Parameter]]
+    default: str | None = MAIN
+    stated: Callable[[list[np.ndarray], str], list[np.ndarray]] = lambda outputs, _: outputs
+    outputs: Mapping[str, Sequence[Output]] = field(default_factory=dict)
+    turn: contextlib.AbstractContextManager = field(default_factory=threading.Lock)
+    _direct: dict[str | None, DirectCall] = field(default_factory=dict, init=False, repr=False)
+
+    def another(self) -> Session:
+        """Return another session of the same model.
+
+        Raises
+        ------
+        UserError
+            If the model has a memory budget.
+        """
+        return replace(self, vm=self.vm.another(), turn=self.turn if self.vm.takes_turns else threading.Lock())
+
+    def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
+        """Run a function of the model; see `Compiled.run`."""
+        with self.turn:
+            direct = self._direct.get(function)
+            if direct is not None and hasattr(_thread, "kept"):
+                found = direct.run(inputs, named)
+                if found is not None:
+                    return found
+            return self._run(function, inputs, named)
+
+    def bind(
+        self,
+        inputs: Mapping[str, object],
+        outputs: Mapping[str, object] | None = None,
+        states: Mapping[str, str] | None = None,
+        function: str | None = None,
+    ) -> Bound:
+        """Bind buffers for many calls, and let outputs become inputs of the next call.
+
+        Each `Bound.run` computes on the present contents of the buffers. A buffer is never copied if it is contiguous,
+        on the session's device, and begins at a multiple of 64 bytes, as all results of a session do. Each run copies
+        the contents of any other buffer. Nothing else may write into a buffer during a run.
+
+        Parameters
+        ----------
+        inputs : mapping
+            Input name -> array of numpy, or tensor of torch or TVM, of the input's shape and type; for all inputs.
+        outputs : mapping, optional
+            Output name -> array or tensor on the CPU, to which each run copies that output.
+        states : mapping, optional
+            Output name -> name of the input that takes its value in the next run, without a copy: recurrent states and
+            caches. The buffer bound for that input holds the first value.
+        function : str, optional
+            As for `run`.
+
+        Raises
+        ------
+        UserError
+            If a name is unknown or missing, or a buffer has another shape or type.
+        """
+        name = self._named(function)
+        plan = Plan(name, self.functions[name], self.outputs.get(name, ()), self.vm.device, self.vm.tensor, self.stated)
+        return Bound(plan, self.vm[name], self._at_turn, inputs, outputs or {}, states or {})
+
+    @contextlib.contextmanager
+    def _at_turn(self) -> Iterator[None]:
+        with self.turn:
+            self._make_pool()
+            yield
+
+    def _make_pool(self) -> None:
+        """Let TVM create the worker threads of this thread before their first use."""
+        if self.vm.on_cpu and not hasattr(_thread, "kept"):
+            with kept_cores():
+                tvm.runtime.num_threads()
+
+    def _run(self, function: str | None, inputs: Sequence, named: Mapping) -> list[np.ndarray]:
+        """Run the general way, and prepare a direct call for later inferences if the function allows it."""
+        name = self._named(function)
+        self._make_pool()
+        params, known = self.functions[name], self.outputs.get(name, ())
+        run = self.vm[name]
+        result = run(*arguments(name, params, inputs, named, self.vm.device, self.vm.tensor))
+        arrays = self.stated(to_numpy(result), name)
+        if self.vm.on_cpu and function not in self._direct and is_plain(params) and gives_plain(result, arrays, known):
+            self._direct[function] = DirectCall(run, params, known)
+        return arrays
+
+    def _named(self, name: str | None) -> str:
+        found = name if name is not None else self.default
+        if found is None:
+            raise UserError(f"This model has the functions {quoted(self.functions)}: name one, as function='NAME'.")
+        if found not in self.functions:
+            raise UserError(f"This model has no function '{found}': use {quoted(self.functions)}.")
+        return found
+
+
+@contextlib.contextmanager
+def kept_cores() -> Iterator[None]:
+    """Restore this thread's CPU affinity after TVM changes it inside the context; the main thread keeps TVM's.
+
+    TVM creates a pool of workers for each thread that runs kernels, and then binds the thread itself to a core: to core
+    0, or to a given one. Other processes may run on that core while other cores are idle.
+    """
+    if threading.current_thread() is threading.main_thread() or not hasattr(os, "sched_getaffinity"):
+        yield
+        _thread.kept = True
+        return
+    own, inherited = os.sched_getaffinity(0), os.sched_getaffinity(os.getpid())
+    yield
+    os.sched_setaffinity(0, process_cpus() if own == inherited else own)
+    _thread.kept = True
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names in quotes, separated by commas, for a sentence."""
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def to_numpy(result) -> list[np.ndarray]:
+    """Return the outputs of a VM call as a flat list of arrays; other objects, like effects of ``nn``, stay in it."""
+    if hasattr(result, "numpy"):
+        return [result.numpy()]
+    if isinstance(result, bool | int | float):
+        return [np.asarray(result)]
+    if not isinstance(result, Iterable):
+        return [result]
+    return [array for item in result for array in to_numpy(item)]
