@@ -5,12 +5,16 @@ import json
 
 import numpy as np
 import pytest
+import tvm_ffi
+from tvm import ir
 
 import smartmem_tvm
 from sized_model import WIDE, expected, inputs, shapes, sized_model
 from smartmem_tvm import Options, UserError
 from smartmem_tvm.deploy import export
 from smartmem_tvm.frontend import from_onnx, input_spec, output_names
+from smartmem_tvm.ir.graph import CALL_TIR
+from smartmem_tvm.ir.walk import collect
 
 PRIMES = (1, 2, 3, 5, 7, 11, 13)
 
@@ -126,3 +130,17 @@ def test_a_folder_of_format_5_is_loaded(tmp_path):
     assert written["format"] == 6
     (tmp_path / "out" / export.MANIFEST).write_text(json.dumps({**written, "format": 5}))
     assert_right(export.load(tmp_path / "out"), shapes(2, 4, 4, 8))
+
+
+def test_each_size_has_the_kernels_of_a_model_of_that_size_alone():
+    """Nothing about a size depends on the others, so that it is as fast as alone."""
+
+    def kernels(compiled, name):
+        calls = [call for call in collect(compiled.graph[name], ir.Call) if call.op == CALL_TIR]
+        return [tvm_ffi.structural_hash(compiled.graph[call.args[0]].without_attr("global_symbol")) for call in calls]
+
+    sizes = drawn(4)
+    compiled = smartmem_tvm.compile(from_onnx(sized_model(), sizes))
+    for name, size in zip(compiled.sizes, sizes, strict=True):
+        alone = smartmem_tvm.compile(from_onnx(sized_model(), size))
+        assert kernels(compiled, name) == kernels(alone, "main") != []
