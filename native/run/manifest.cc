@@ -21,7 +21,8 @@ using tvm::ffi::Any;
 using tvm::ffi::String;
 namespace json = tvm::ffi::json;
 
-constexpr int64_t kFormat = 5;
+constexpr int64_t kFormat = 6;
+constexpr int64_t kOldest = 5;  // of one size, and otherwise the same
 constexpr const char* kName = "manifest.json";
 constexpr int kDeepest = 32;  // nesting of brackets: the parser recurses for each
 constexpr int64_t kMost = 64 << 20;
@@ -169,9 +170,9 @@ WeightPlace Weight(const Value& value) {
 }
 
 void CheckVersions(const std::string& folder, const Value& all) {
-  if (const int64_t format = all["format"].As<int64_t>(); format != kFormat) {
-    TVM_FFI_THROW(ValueError) << folder << " was written in format " << format << ", and this program reads format "
-                              << kFormat << ": compile the model again, or build the program of that version.";
+  if (const int64_t format = all["format"].As<int64_t>(); format < kOldest || format > kFormat) {
+    TVM_FFI_THROW(ValueError) << folder << " was written in format " << format << ", and this program reads formats "
+                              << kOldest << " to " << kFormat << ": compile the model again, or build the program of that version.";
   }
   const std::string tvm = all["apache-tvm"].Text();
   if (!StartsWith(tvm, TVM_VERSION)) {
@@ -214,6 +215,10 @@ void ReadTarget(const std::string& folder, const Value& all, Manifest* manifest)
 Manifest ReadManifest(const std::string& folder) {
   const Value all = Parsed(folder);
   CheckVersions(folder, all);
+  if (all.Find("sizes")) {
+    TVM_FFI_THROW(ValueError) << folder << " holds several sizes of a model, and this program runs one: compile the "
+                              << "model for one size.";
+  }
   CheckMachine(folder, all);
   Manifest manifest;
   manifest.folder = folder;

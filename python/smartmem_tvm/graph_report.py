@@ -175,13 +175,15 @@ def _operator(node: Node, facts: Facts) -> dict:
     return entry | ({"reason": node.reason} if node.kernel is None else {})
 
 
-def explain(mod: tvm.IRModule) -> dict:
+def explain(mod: tvm.IRModule, function: str = MAIN) -> dict:
     """Return the fate of each layout operator, and the operators of each kernel.
 
     Parameters
     ----------
     mod : tvm.IRModule
         A module after the graph passes, with their decisions on it.
+    function : str
+        The function whose kernels are listed; the decisions are those on the whole module.
 
     Returns
     -------
@@ -194,9 +196,9 @@ def explain(mod: tvm.IRModule) -> dict:
         log.
     """
     log = read_log(mod)
-    kernels = _kernels(mod)
+    kernels = _kernels(mod, function)
     layout = [_fate(entry, kernels) for entry in log if entry["pass"] == "EliminateLayout"]
-    misplaced = [_strided_entry(each, log) for each in _strided(mod)]
+    misplaced = [_strided_entry(each, log) for each in _strided(mod, function)]
     return {"layout_operators": layout, "strided": misplaced, "kernels": kernels, "decisions": log}
 
 
@@ -213,8 +215,8 @@ def _strided_entry(tensor: Strided, log: list[dict]) -> dict:
     }
 
 
-def _kernels(mod: tvm.IRModule) -> list[dict]:
-    main = mod["main"]
+def _kernels(mod: tvm.IRModule, function: str) -> list[dict]:
+    main = mod[function]
     known = json.loads(main.attrs[MEMBERS]) if main.attrs and MEMBERS in main.attrs else {}
     found = []
     for binding in (b for block in main.body.blocks for b in block.bindings):

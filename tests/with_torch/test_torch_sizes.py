@@ -51,6 +51,15 @@ def test_one_size_gives_the_others(function, shapes):
     torch.testing.assert_close(torch.from_numpy(found), function(*given))
 
 
+@pytest.mark.parametrize("function", [pairs, pairs_by_tvm])
+def test_several_sizes(function):
+    compiled = compile(from_torch(exported(function), [{"x": (12,)}, {"y": (11,)}]))
+    for size in (6, 11):
+        given = torch.rand(2 * size), torch.rand(size)
+        (found,) = compiled.run(*(each.numpy() for each in given))
+        torch.testing.assert_close(torch.from_numpy(found), function(*given))
+
+
 def test_a_multiple_alone():
     given = torch.rand(1, 3, 32, 24), torch.rand(1)
     (found,) = compile(from_torch(exported(patches), {"x": (1, 3, 32, 24)})).run(*(each.numpy() for each in given))

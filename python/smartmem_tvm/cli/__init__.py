@@ -50,6 +50,7 @@ from . import compile as compile_command
 from .console import emit
 from .ignored_options import refuse_ignored
 from .process_setup import prepared_process
+from .several_sizes import refuse_taken_apart
 
 COMMANDS: tuple[ModuleType, ...] = (
     compile_command,
@@ -152,7 +153,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, argv: list[str] | None) -> int:
-    _check_none_empty(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    _check_none_empty(given)
+    refuse_taken_apart(given)
     try:
         build_parser().parse_args(argv, namespace=args)
     except SystemExit as done:  # --help, --version, or wrong usage

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from ..peak_memory import peak_mb
 from .console import Result, peak_text, step, tuning_text
-from .model import add_compilation, add_memory_budget, add_model, compile_model, import_model, read_model
+from .model import add_compilation, add_memory_budget, add_model, compile_model
+from .several_sizes import import_sizes, read_sizes, weights_text
 
 if TYPE_CHECKING:
+    import tvm
     from rich.console import Console
 
     from ..deploy.compiled import Compiled
@@ -20,6 +22,7 @@ HELP = "compile an ONNX model into a folder: library, manifest, explanation"
 EXAMPLE = """\
   smartmem compile models/swin_t.onnx -o swin
   smartmem compile model.onnx -o out --shape images:1,3,640,640
+  smartmem compile model.onnx -o out --shape 'x:{1,4,8},3,224,224'        three sizes, with one set of weights
   smartmem compile models/swin_t.onnx -o phone --target adreno-740
 
 The folder holds lib.so (the code, loads with TVM's runtime; for a phone and without an NDK here lib.tar, its object
@@ -47,31 +50,29 @@ def execute(args: argparse.Namespace) -> Result:
     from ..deploy.signatures import launched
     from ..deploy.tuned import tuning_report
     from ..deploy.weights import constant_bytes
-    from ..frontend import input_spec, output_names
     from ..frontend.inputs import id_limits
-    from ..graph_report import explain, graph_cost
+    from ..graph_report import explain
+    from ..ir.public_functions import MAIN
+    from ..ir.several_sizes import size_functions
     from ..target import parse_target
 
     folder = check_destination(args.output, parse_target(args.target))
-    model = read_model(args)
-    limits = id_limits(model.proto)
-    values = {name: array.tolist() for name, array in model.values.items()}
-    mod = import_model(args, model)
-    del model  # frees its weights, which the module holds in another form
-    before = record_graph(mod)
+    models = read_sizes(args)
+    limits = id_limits(models[0].proto)
+    values = {name: array.tolist() for name, array in models[0].values.items()}
+    mod = import_sizes(args, models)
+    del models  # frees their weights, which the module holds in another form
+    names = size_functions(mod) or [MAIN]
+    before = record_graph(mod, names[0])
     compiled = compile_model(args, mod)
-    cost, inside = graph_cost(compiled.graph), constant_bytes(compiled.graph)
+    inside = constant_bytes(compiled.graph)
+    sizes = [_size_facts(mod, compiled, name, limits) for name in names]
     facts = {
         "model": args.model,
-        "inputs": [
-            {"name": name, "shape": list(shape), "dtype": dtype, "ids_below": limits.get(name)}
-            for name, (shape, dtype) in input_spec(mod).items()
-        ],
         "values": values,
-        "outputs": output_names(mod),
+        **{key: value for key, value in sizes[0].items() if key != "function"},
+        **({"sizes": sizes} if len(sizes) > 1 else {}),
         "precision": args.precision,
-        "kernels": cost.kernels,
-        "layout_kernels": cost.layout_kernels,
         "opencl": _opencl(compiled),
         "tuning": tuning_report(compiled.tuning, len(compiled.rules)),
         "memory_bytes": {
@@ -81,8 +82,8 @@ def execute(args: argparse.Namespace) -> Result:
         "constant_bytes": inside,
     }
     explanation = {
-        **explain(compiled.graph),
-        "graphs": {"before": before, "after": record_graph(compiled.graph)},
+        **explain(compiled.graph, names[0]),
+        "graphs": {"before": before, "after": record_graph(compiled.graph, names[0])},
         "rules": compiled.rules,
         "memory": compiled.memory,
         "launched": launched(compiled.graph, compiled.signatures),
@@ -92,6 +93,26 @@ def execute(args: argparse.Namespace) -> Result:
     seconds = sum(compiled.seconds.values())
     data = {"folder": str(folder), "compile_seconds": seconds, "peak_mb": peak_mb(), "manifest": manifest}
     return Result(data, lambda console: _render(console, data))
+
+
+def _size_facts(mod: tvm.IRModule, compiled: Compiled, function: str, limits: dict[str, int]) -> dict:
+    """Return the entry of the manifest for one size, or for a model of one size."""
+    from ..frontend import input_spec, output_names
+    from ..graph_report import graph_cost
+
+    cost = graph_cost(compiled.graph, function)
+    inputs = [
+        {"name": name, "shape": list(shape), "dtype": dtype, "ids_below": limits.get(name)}
+        for name, (shape, dtype) in input_spec(mod, function).items()
+    ]
+    return {
+        "function": function,
+        "inputs": inputs,
+        "outputs": output_names(mod, function),
+        "kernels": cost.kernels,
+        "layout_kernels": cost.layout_kernels,
+        **({"weight_bytes": compiled.size_weights[function]} if compiled.sizes else {}),
+    }
 
 
 def _opencl(compiled: Compiled) -> dict | None:
@@ -118,9 +139,12 @@ def _opencl_text(found: dict | None) -> str:
 
 def _render(console: Console, data: dict) -> None:
     manifest = data["manifest"]
+    sizes = manifest.get("sizes", [manifest])
+    kernels, layout = (sum(each[key] for each in sizes) for key in ("kernels", "layout_kernels"))
     console.print(
-        f"{manifest['model']}: {manifest['kernels']} kernels, {manifest['layout_kernels']} of them layout, "
-        f"compiled in {data['compile_seconds']:.1f} s, {peak_text(data)}.\n"
+        f"{manifest['model']}: {f'{len(sizes)} sizes, ' if len(sizes) > 1 else ''}{kernels} kernels, {layout} of them "
+        f"layout, compiled in {data['compile_seconds']:.1f} s, {peak_text(data)}.\n"
+        + weights_text(manifest)
         + _opencl_text(manifest["opencl"])
         + tuning_text(manifest["tuning"])
         + "\n"

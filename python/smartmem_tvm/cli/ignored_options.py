@@ -46,21 +46,31 @@ _COMPILED = (
 _OF_FOLDER = tuple(dict.fromkeys(("shape", "value", *COMPILATION)))
 
 
-def _for_a_folder(*more: str) -> Ignored:
+def _for_a_folder(*more: str, takes: tuple[str, ...] = ()) -> Ignored:
     when, why, remedy = _COMPILED
-    return Ignored(when, tuple(dict.fromkeys((*_OF_FOLDER, *more))), why, remedy)
+    options = (each for each in (*_OF_FOLDER, *more) if each not in takes)
+    return Ignored(when, tuple(dict.fromkeys(options)), why, remedy)
 
 
 def _of_action(name: str, *options: str, why: str) -> Ignored:
     return Ignored(lambda args: args.action == name, options, why)
 
 
+def _is_of_one_size(args: argparse.Namespace) -> bool:
+    if not Path(args.model).is_dir():
+        return False
+    from ..deploy.export import sizes_in
+
+    return not sizes_in(Path(args.model))
+
+
+_ONE_SIZE = Ignored(_is_of_one_size, ("shape",), *_COMPILED[1:])  # of a folder of several sizes it chooses one
 _SEED = Ignored(lambda args: args.input is not None, ("seed",), "no input is drawn beside {input}")
 _NO_TRACKER = Ignored(lambda args: args.tracker is None, ("timeout",), "no device of a tracker is waited for")
 
 # Command -> its cases.
 IGNORED: dict[str, tuple[Ignored, ...]] = {
-    "run": (_for_a_folder("bounds"), _SEED),
+    "run": (_for_a_folder("bounds", takes=("shape",)), _ONE_SIZE, _SEED),
     "verify": (_SEED,),
     "measure": (_SEED,),
     "reduce": (

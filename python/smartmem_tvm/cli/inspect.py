@@ -34,11 +34,12 @@ def execute(args: argparse.Namespace) -> Result:
     from ..tools.page.tensors import memory
 
     folder = Path(args.folder)
-    manifest = read_manifest(folder, elsewhere=True)
+    manifest = read_manifest(folder, elsewhere=True, several=True)
     check_files(folder, manifest)
-    plan = memory(read_sources([args.folder]).models[0][2].get("memory") or {}, manifest)
+    plan = memory(read_sources([args.folder], several=True).models[0][2].get("memory") or {}, manifest)
     figures = ("planned_bytes", "live_bytes", "weight_bytes", "storages")
     said = ("model", "target", "precision", "inputs", "values", "outputs", "kernels", "tuning", "link")
+    said = (*said, "sizes") if manifest.get("sizes") else said
     data = {
         "folder": args.folder,
         **{key: manifest.get(key) for key in said},
@@ -50,23 +51,30 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _render(console: Console, data: dict) -> None:
     rows = [("model", data["model"]), ("target", data["target"]), ("precision", data["precision"])]
-    rows += [("input", _tensor(each)) for each in data["inputs"]]
+    rows += [("size", _size(each)) for each in data.get("sizes", ())]
+    rows += [("input", _tensor(each)) for each in data["inputs"] if "sizes" not in data]
     rows += [("fixed input", f"{name} = {value}") for name, value in (data["values"] or {}).items()]
     rows += [("output", name) for name in data["outputs"]]
-    rows += [("kernels", data["kernels"])]
+    rows += [("kernels", data["kernels"])] if "sizes" not in data else []
     rows += [("file", f"{name}, {size:,} bytes") for name, size in data["files"].items()]
     console.print(table(data["folder"], ("", ""), rows))
     console.print(f"{memory_text(data['memory'])}\n{tuning_text(data['tuning'])}")
 
 
 def memory_text(found: dict) -> str:
-    """Return the memory of an inference as a sentence."""
+    """Return the memory of an inference, of several sizes the largest, as a sentence."""
     if found["planned_bytes"] is None:
         return "The memory that an inference takes is not on record."
     return (
         f"An inference takes {megabytes(found['planned_bytes'])} in {len(found['storages'])} allocations, of which "
         f"{megabytes(found['live_bytes'])} are in use at once, and {megabytes(found['weight_bytes'])} for weights."
     )
+
+
+def _size(each: dict) -> str:
+    """Return the inputs of a size of the model, its kernels, and the weights that they read."""
+    inputs = "; ".join(map(_tensor, each["inputs"]))
+    return f"{inputs} ({each.get('kernels')} kernels, weights of {megabytes(each.get('weight_bytes', 0))})"
 
 
 def _tensor(each: dict) -> str:

@@ -64,7 +64,8 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME:SIZES",
-        help="shape of an input whose sizes the model leaves open, as in --shape x:1,3,224,224 (repeatable)",
+        help="shape of an input whose sizes the model leaves open, as in --shape x:1,3,224,224 (repeatable); "
+        "`compile`, `run` and `verify` take lists, between quotes: --shape 'x:{1,4,8},3,224,224'",
     )
     add_values(parser)
 
@@ -166,6 +167,11 @@ def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, colon, sizes = text.rpartition(":")
+        if "{" in sizes:
+            raise UserError(
+                f"--shape {text} gives a list of sizes, and this command takes one size: give one, or use `smartmem "
+                f"compile`, `run` or `verify`, which take lists."
+            )
         try:
             shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
         except ValueError:

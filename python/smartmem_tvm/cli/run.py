@@ -23,10 +23,9 @@ from .model import (
     add_model,
     add_threads,
     compile_model,
-    import_model,
     make_inputs,
-    read_model,
 )
+from .several_sizes import chosen_size, import_sizes, read_sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +39,8 @@ HELP = "run a compiled folder, or compile an ONNX model and run it"
 EXAMPLE = """\
   smartmem run swin                                        a folder made by smartmem compile, random input
   smartmem run model.onnx --input x.npz --output y.npz     arrays in, arrays out, under the model's own names
-  smartmem run swin --repeat 50 --threads 1                median latency on one core"""
+  smartmem run swin --repeat 50 --threads 1                median latency on one core
+  smartmem run several --shape x:4,3,224,224               one of the sizes that a folder was compiled for"""
 
 _COLUMNS = ("output", "shape", "dtype", "min", "mean", "max")
 
@@ -69,9 +69,10 @@ def execute(args: argparse.Namespace) -> Result:
         check_output(Path(args.timeline), source=Path(args.model))
     threads = set_threads(args.threads)
     model, names, arrays = _load(args) if Path(args.model).is_dir() else _compile(args)
+    function = model.function_of(arrays)
     with step("Running"):
         outputs = dict(zip(names, model.run(*arrays)))
-        (latency,) = medians([inference(model.vm, arrays)], args.repeat, warm_up=1)
+        (latency,) = medians([inference(model.vm, arrays, function)], args.repeat, warm_up=1)
     if args.timeline is not None:
         _draw(args, model)
     if args.output is not None:
@@ -106,19 +107,25 @@ def _load(args: argparse.Namespace):
 
     with step(f"Loading {args.model}"):
         model = load(args.model, args.memory_budget)
-    return model, model.manifest["outputs"], make_inputs(args, model.inputs, model.limits, model.values)
+    spec = chosen_size(args, model.sizes) if model.sizes else model.inputs
+    return model, model.manifest["outputs"], make_inputs(args, spec, model.limits, model.values)
 
 
 def _compile(args: argparse.Namespace):
     from ..frontend import output_names
     from ..frontend.inputs import id_limits
+    from ..ir.public_functions import MAIN
+    from ..ir.several_sizes import size_functions
 
-    model = read_model(args)
-    mod = import_model(args, model)
+    models = read_sizes(args)
+    mod = import_sizes(args, models)
+    functions = size_functions(mod) or [MAIN]
     # Check the input before the costly compilation.
-    arrays = make_inputs(args, model.inputs, id_limits(model.proto), model.values)
-    del model  # frees its weights, which the module holds in another form
-    return compile_model(args, mod), output_names(mod), arrays
+    sizes = {name: model.inputs for name, model in zip(functions, models, strict=True)}
+    spec = chosen_size(args, sizes, asked=False)
+    arrays = make_inputs(args, spec, id_limits(models[0].proto), models[0].values)
+    del models  # frees their weights, which the module holds in another form
+    return compile_model(args, mod), output_names(mod, functions[0]), arrays
 
 
 def _tuning(model: Compiled | Loaded) -> dict | None:

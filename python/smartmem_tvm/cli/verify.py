@@ -17,10 +17,9 @@ from .model import (
     add_memory_budget,
     add_model,
     compile_model,
-    import_model,
     make_inputs,
-    read_model,
 )
+from .several_sizes import import_sizes, read_sizes, size_text
 
 if TYPE_CHECKING:
     import onnx
@@ -31,6 +30,7 @@ HELP = "check that the compiled model computes what ONNX Runtime computes, and t
 EXAMPLE = """\
   smartmem verify models/swin_t.onnx                       on random input, within 1e-4 (half precision: 1e-2)
   smartmem verify model.onnx --input x.npz --rtol 1e-3     on your input, less strictly
+  smartmem verify model.onnx --shape 'x:{1,4},3,224,224'   each of several sizes, compiled into one model
 
 An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and
 booleans must be equal, NaN and infinities in the same places. One that does not pass is computed a third time, in
@@ -86,24 +86,33 @@ def execute(args: argparse.Namespace) -> Result:
     from ..comparison import compare
     from ..frontend import output_names, reference_name, run_reference
     from ..frontend.inputs import id_limits
+    from ..ir.public_functions import MAIN
+    from ..ir.several_sizes import size_functions
 
-    model = read_model(args)
-    mod = import_model(args, model)  # first: ONNX Runtime crashes on some files that are refused here
-    arrays = make_inputs(args, model.inputs, id_limits(model.proto), model.values)
-    rtol, why = usual_tolerance(args, model.proto)
-    reference = reference_name(model)
+    models = read_sizes(args)
+    mod = import_sizes(args, models)  # first: ONNX Runtime crashes on some files that are refused here
+    sizes = size_functions(mod) or [MAIN]
+    if len(sizes) > 1 and args.input is not None:
+        raise UserError("--input has arrays of one size, and several sizes are verified: leave it out, or give one.")
+    arrays = [make_inputs(args, each.inputs, id_limits(each.proto), each.values) for each in models]
+    rtol, why = usual_tolerance(args, models[0].proto)
+    reference = reference_name(models[0])
     with step(f"Running {reference}"):
-        expected = run_reference(model, dict(zip(model.inputs, arrays)))
-    del model  # frees its weights, which the module holds in another form
+        expected = [run_reference(each, dict(zip(each.inputs, given))) for each, given in zip(models, arrays)]
+    texts = [f" of {size_text(each.inputs)}" if len(sizes) > 1 else "" for each in models]
+    del models  # frees their weights, which the module holds in another form
     compiled = compile_model(args, mod)
     with step("Running the compiled model"):
-        got = compiled.run(*arrays)
-    names = output_names(mod)
-    if not len(got) == len(expected) == len(names):
-        raise UserError(f"{args.model} has {len(expected)} outputs for {reference} and {len(got)} compiled.")
-    outputs = {name: compare(*pair, rtol, args.atol) for name, *pair in zip(names, got, expected)}
-    if not all(each["ok"] for each in outputs.values()):
-        outputs = _judged(args, outputs, arrays, got, expected, (rtol, args.atol))
+        got = [compiled.run(*given) for given in arrays]
+    outputs: dict[str, dict] = {}
+    for number, text in enumerate(texts):
+        names, *both = output_names(mod, sizes[number]), got[number], expected[number]
+        if not len(both[0]) == len(both[1]) == len(names):
+            raise UserError(f"{args.model} has {len(both[1])} outputs for {reference} and {len(both[0])} compiled.")
+        found = {name: compare(*pair, rtol, args.atol) for name, *pair in zip(names, *both)}
+        if not all(each["ok"] for each in found.values()):
+            found = _judged(args, number, found, arrays[number], *both, (rtol, args.atol))
+        outputs |= {name + text: each for name, each in found.items()}
     data = {
         "model": args.model,
         "reference": reference,
@@ -119,12 +128,14 @@ def execute(args: argparse.Namespace) -> Result:
     return Result(data, lambda console: _render(console, data), exit_code=0 if data["ok"] else 1)
 
 
-def _judged(args: argparse.Namespace, outputs: dict, arrays: list, got: list, expected: list, allowed: tuple) -> dict:
-    """Return the outputs, and for those that differ, which of the two sides is inexact."""
+def _judged(
+    args: argparse.Namespace, number: int, outputs: dict, arrays: list, got: list, expected: list, allowed: tuple
+) -> dict:
+    """Return the outputs of the size of this number, and for those that differ, which of the two sides is inexact."""
     from ..comparison import judge_difference
     from ..frontend import run_exactly
 
-    model = read_model(args)
+    model = read_sizes(args)[number]
     if model.program is not None:
         return outputs  # torch defines its program; the exported graph is no reference
     with step("Computing what differs a third time, in float64"):

@@ -17,6 +17,7 @@ from ..cpu_code import code_generation
 from ..errors import UserError
 from ..ir.graph import continue_log
 from ..ir.public_functions import MAIN, public_functions
+from ..ir.several_sizes import size_functions, with_kernels_once
 from ..ir.sizes import LARGE, STREAMED
 from ..output_check import OutputCheck
 from ..pipeline import (
@@ -171,7 +172,7 @@ def _compile(mod, target, options: Options, phases: tuple[Phase, ...], observe=N
         whole = run_phases(mod, phases[:placed], options, observe, check=outputs)
     while True:
         with target:
-            graph = run_phases(whole, phases[placed:], options, observe, placed, outputs)
+            graph = with_kernels_once(run_phases(whole, phases[placed:], options, observe, placed, outputs))
         try:
             return _generated(graph, target, options, start, outputs)
         except (TypeError, AttributeError, NameError):
@@ -298,6 +299,11 @@ def _require_functions(mod: tvm.IRModule) -> None:
 
 
 def _require_main_for_budget(mod: tvm.IRModule, options: Options) -> None:
+    if options.memory_budget and (sizes := size_functions(mod)):
+        raise UserError(
+            f"A memory budget is for a model of one size, and this one has {len(sizes)}: compile each size by itself, "
+            f"or leave the budget out."
+        )
     if options.memory_budget and public_functions(mod) != [MAIN]:
         raise UserError(
             f"A memory budget is for one function, 'main', and the module has {quoted(public_functions(mod))}: make "

@@ -12,12 +12,14 @@ import tvm
 
 from ..analysis.texel_reads import TexelReads
 from ..ir.public_functions import default_function, entry_functions, public_functions
+from ..ir.several_sizes import size_functions
 from ..narrow import as_stated
 from ..target import device_of, has_textures, is_opencl
 from .arguments import Parameter, parameters
 from .inference_session import Session
 from .outputs import outputs
 from .runnable import Runnable
+from .several_sizes import SizeChoice
 from .streamed import StreamedMachine
 from .weights import Machine, Weight, write_weights
 
@@ -54,6 +56,8 @@ class Compiled(Runnable):
     stream : dict
         With a memory budget, the attribute `ir.sizes.STREAM` of ``main``, which then reads `weights` from a file.
         Otherwise empty.
+    size_weights : dict
+        Of a model of several sizes: function -> bytes of the weights that its kernels read. Otherwise empty.
     seconds : dict
         Wall time of each step: ``passes`` (this package's graph passes and schedules) and ``codegen`` (TVM's).
     """
@@ -70,6 +74,7 @@ class Compiled(Runnable):
     memory: dict = field(default_factory=dict)
     signatures: dict[str, list[tuple]] = field(default_factory=dict)
     stream: dict = field(default_factory=dict)
+    size_weights: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -122,4 +127,13 @@ class Compiled(Runnable):
         default = default_function(graph)
         # Within a memory budget outputs lie in the arena.
         found = {name: outputs(graph, name, kept=bool(self.stream)) for name in self.functions}
-        return Session(self.vm, self.functions, default, lambda arrays, name: as_stated(arrays, graph, name), found)
+        sizes = {name: self.functions[name] for name in self.sizes}
+        choose = SizeChoice(sizes) if sizes else None
+        return Session(
+            self.vm, self.functions, default, lambda arrays, name: as_stated(arrays, graph, name), found, choose=choose
+        )
+
+    @property
+    def sizes(self) -> list[str]:
+        """Return the functions of a model of several sizes, in the order of the sizes; none for any other model."""
+        return size_functions(self.graph)

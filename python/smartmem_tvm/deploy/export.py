@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     import tvm
 
     from ..planner.preload import PreloadPlan
+    from .arguments import Parameter
     from .compiled import Compiled
     from .inference_session import Session
+    from .outputs import Output
     from .streamed import StreamedMachine
     from .weights import Machine
 
-FORMAT = 5
+FORMAT = 6
+_READ = (5, FORMAT)
+"""Formats that are read: one of format 5 is of one size, and otherwise the same."""
 _LOADED: dict[Path, int] = {}  # library of this process -> inode of the file that was loaded
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 PLAN = "stream.plan"
@@ -50,6 +54,7 @@ _INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?":
 _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
+_SIZE = {"function": str, "inputs": [_INPUT], "outputs": [str], "own_outputs": [bool]}
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
 # The fields that readers of a manifest need.
 _SHAPE = {
@@ -59,6 +64,7 @@ _SHAPE = {
     "inputs": [_INPUT],
     "outputs": [str],
     "own_outputs?": [bool],
+    "sizes?": [_SIZE],
     "weights": [_WEIGHT],
     "sha256": dict,
     "stream?": {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]},
@@ -87,7 +93,12 @@ class Loaded(Runnable):
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Input name -> (shape, dtype), in the model's order."""
-        return {each["name"]: (tuple(each["shape"]), each["dtype"]) for each in self.manifest["inputs"]}
+        return _spec(self.manifest["inputs"])
+
+    @property
+    def sizes(self) -> dict[str, dict[str, tuple[tuple[int, ...], str]]]:
+        """Of a model of several sizes: function -> its inputs, as in `inputs`, which are those of the first size."""
+        return {each["function"]: _spec(each["inputs"]) for each in self.manifest.get("sizes", ())}
 
     @property
     def limits(self) -> dict[str, int]:
@@ -113,15 +124,33 @@ class Loaded(Runnable):
 
     @cached_property
     def _first(self) -> Session:
-        from .arguments import parameter_of_file
         from .inference_session import Session
-        from .outputs import Output
+        from .several_sizes import SizeChoice
 
-        inputs = [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in self.manifest["inputs"]]
-        names = self.manifest["outputs"]
-        own = self.manifest.get("own_outputs", [False] * len(names))
-        found = [Output(*each) for each in zip(names, own, strict=False)]
-        return Session(self.vm, {"main": inputs}, outputs={"main": found})
+        sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
+        described = sizes or {"main": self.manifest}
+        functions = {name: _parameters(each) for name, each in described.items()}
+        outputs = {name: _outputs(each) for name, each in described.items()}
+        choose = SizeChoice(functions) if sizes else None
+        return Session(self.vm, functions, None if sizes else "main", outputs=outputs, choose=choose)
+
+
+def _spec(inputs: list[dict]) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {each["name"]: (tuple(each["shape"]), each["dtype"]) for each in inputs}
+
+
+def _parameters(described: Mapping) -> list[Parameter]:
+    from .arguments import parameter_of_file
+
+    return [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in described["inputs"]]
+
+
+def _outputs(described: Mapping) -> list[Output]:
+    from .outputs import Output
+
+    names = described["outputs"]
+    own = described.get("own_outputs", [False] * len(names))
+    return [Output(*each) for each in zip(names, own, strict=False)]
 
 
 def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
@@ -163,7 +192,9 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     Parameters
     ----------
     manifest : mapping
-        ``inputs`` (a list of ``name``, ``shape``, ``dtype``), ``outputs`` (a list of names) and any other facts.
+        ``inputs`` (a list of ``name``, ``shape``, ``dtype``), ``outputs`` (a list of names) and any other facts. Of a
+        model of several sizes, these are of the first, and ``sizes`` has ``function``, ``inputs`` and ``outputs`` of
+        each.
 
     Returns
     -------
@@ -181,13 +212,17 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     from .streamed import write_plan
     from .weights import write_weights
 
-    if list(compiled.functions) != ["main"]:
+    if list(compiled.functions) != ["main"] and not compiled.sizes:
         names = ", ".join(f"'{name}'" for name in compiled.functions)
         raise UserError(
             f"A folder holds a model of one function, 'main', and this one has {names}: compile a module of one of "
             f"them, called 'main'."
         )
-    own = [each.own for each in outputs(compiled.graph, "main", kept=bool(compiled.stream))]
+
+    def own(name: str) -> list[bool]:
+        return [each.own for each in outputs(compiled.graph, name, kept=bool(compiled.stream))]
+
+    sizes = [{**each, "own_outputs": own(each["function"])} for each in manifest.get("sizes", ())]
     folder, link = check_destination(folder, compiled.target), link_for(compiled.target)
     with writable(folder):
         partial = make_sibling(folder)
@@ -208,7 +243,8 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "link": link.how,
                 **manifest,
                 **({"stream": compiled.stream} if compiled.stream else {}),
-                "own_outputs": own,
+                "own_outputs": own(compiled.sizes[0] if sizes else "main"),
+                **({"sizes": sizes} if sizes else {}),
                 "weights": places,
                 "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS, EXPLANATION)},
             }
@@ -239,7 +275,7 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
     from .weights import Machine, map_weights
 
     folder = Path(folder)
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, several=True)
     check_files(folder, manifest)
     target = tvm.target.Target(manifest["target"])
     device = device_of(target)  # before the library, which TVM cannot even open without the device's runtime
@@ -247,7 +283,8 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
     if "stream" in manifest:
         return Loaded(manifest, _streamed(code, folder, manifest, memory_budget))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
-    return Loaded(manifest, Machine(code, weights, device, textures=has_textures(target)))
+    takers = [each["function"] for each in manifest.get("sizes", ())] or ["main"]
+    return Loaded(manifest, Machine(code, weights, device, has_textures(target), takers))
 
 
 def _streamed(code: tvm.runtime.Module, folder: Path, manifest: Mapping, budget: int | str | None) -> StreamedMachine:
@@ -284,14 +321,22 @@ def check_files(folder: Path, manifest: Mapping) -> None:
             raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
 
 
-def read_manifest(folder: Path, elsewhere: bool = False) -> dict:
-    """Return the manifest of a model that this installation can run, on this CPU or on a device `elsewhere`."""
+def read_manifest(folder: Path, elsewhere: bool = False, several: bool = False) -> dict:
+    """Return the manifest of a model that this installation can run, on this CPU or on a device `elsewhere`.
+
+    Parameters
+    ----------
+    several : bool
+        Whether the caller knows models of several sizes; they are refused otherwise.
+    """
     from ..target import host_target
 
     manifest = _manifest(folder)
     if manifest is None:
         raise UserError(f"{folder} holds no compiled model; make one with `smartmem compile MODEL -o {folder}`.")
     here = {"format": FORMAT, **{name: installed_version(name) for name in TVM_PINS}}
+    if manifest["format"] in _READ:
+        del here["format"]
     if manifest.get("cpu") and not elsewhere:  # code for no CPU in particular runs on all of them
         here["cpu"] = str(host_target().attrs["mcpu"])
     if manifest.get("host") and not elsewhere:
@@ -305,7 +350,30 @@ def read_manifest(folder: Path, elsewhere: bool = False) -> dict:
             raise UserError(f"{folder} was compiled for {key} {found}, here it is {value}; compile the model again.")
     if not json_data.fits(manifest, _SHAPE):
         raise UserError(f"{folder / MANIFEST} is not the one that was written; compile the model again.")
+    if not several:
+        require_one_size(folder, manifest)
     return manifest
+
+
+def sizes_in(folder: Path) -> list:
+    """Return the sizes of a folder's model if it has several, without any check."""
+    found = (_manifest(folder) or {}).get("sizes")
+    return found if isinstance(found, list) else []
+
+
+def require_one_size(folder: str | Path, manifest: Mapping) -> None:
+    """Refuse a model of several sizes.
+
+    Raises
+    ------
+    UserError
+    """
+    if sizes := manifest.get("sizes"):
+        inputs = [f"{each['name']}:{','.join(map(str, each['shape']))}" for each in sizes[0]["inputs"]]
+        raise UserError(
+            f"{folder} holds {len(sizes)} sizes of a model, and this command takes a folder of one: compile the model "
+            f"for one size, as with --shape {' --shape '.join(inputs)}."
+        )
 
 
 def require_whole_weights(folder: Path, manifest: Mapping) -> None:

@@ -19,6 +19,7 @@ from .arguments import Parameter, arguments
 from .bound import Bound, Plan
 from .direct_call import DirectCall, gives_plain, is_plain
 from .outputs import Output
+from .several_sizes import SizeChoice
 from .weights import Machine
 
 _thread = threading.local()
@@ -45,6 +46,8 @@ class Session:
         Name of each function -> its outputs, if known.
     turn : context manager
         Held during an inference.
+    choose : SizeChoice, optional
+        Of a model of several sizes: chooses the function by the shapes of the inputs.
     """
 
     vm: Machine
@@ -53,6 +56,7 @@ class Session:
     stated: Callable[[list[np.ndarray], str], list[np.ndarray]] = lambda outputs, _: outputs
     outputs: Mapping[str, Sequence[Output]] = field(default_factory=dict)
     turn: contextlib.AbstractContextManager = field(default_factory=threading.Lock)
+    choose: SizeChoice | None = None
     _direct: dict[str | None, DirectCall] = field(default_factory=dict, init=False, repr=False)
 
     def another(self) -> Session:
@@ -67,6 +71,8 @@ class Session:
 
     def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
         """Run a function of the model; see `Compiled.run`."""
+        if function is None and self.choose is not None:
+            function = self.choose(inputs, named)
         with self.turn:
             direct = self._direct.get(function)
             if direct is not None and hasattr(_thread, "kept"):
@@ -74,6 +80,10 @@ class Session:
                 if found is not None:
                     return found
             return self._run(function, inputs, named)
+
+    def function_of(self, inputs: Sequence) -> str:
+        """Return the function that `run` runs for these inputs; see `Runnable.function_of`."""
+        return self.choose(inputs, {}) if self.choose is not None else self._named(None)
 
     def bind(
         self,
@@ -105,6 +115,8 @@ class Session:
         UserError
             If a name is unknown or missing, or a buffer has another shape or type.
         """
+        if function is None and self.choose is not None:
+            function = self.choose((), inputs)
         name = self._named(function)
         plan = Plan(name, self.functions[name], self.outputs.get(name, ()), self.vm.device, self.vm.tensor, self.stated)
         return Bound(plan, self.vm[name], self._at_turn, inputs, outputs or {}, states or {})

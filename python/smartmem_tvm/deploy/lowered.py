@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import tvm
+from tvm import relax
 
+from ..ir.several_sizes import size_functions
+from ..ir.walk import collect
 from ..schedule.schedule_kernels import kernel_plans, kernel_rules
 from ..tune.apply_records import tuning_of
 from .memory_plan import memory_plan, stream_of
@@ -44,8 +47,25 @@ class Lowered:
 
     @cached_property
     def memory(self) -> dict:
-        """Memory of an inference, see `deploy.memory_plan.memory_plan`, which may raise `BudgetTooSmall`."""
-        return {} if self.planned is None else memory_plan(self.planned)
+        """Memory of an inference, see `deploy.memory_plan.memory_plan`, which may raise `BudgetTooSmall`.
+
+        Of several sizes, that of the size that takes the most: they run in the same memory, one after the other.
+        """
+        if self.planned is None:
+            return {}
+        plans = [memory_plan(self.planned, name) for name in size_functions(self.planned)]
+        return max(plans, key=_bytes_of_plan) if plans else memory_plan(self.planned)
+
+    @cached_property
+    def size_weights(self) -> dict[str, int]:
+        """Of several sizes: function -> bytes of the weights that its kernels read."""
+        return {name: self._weights_of(name) for name in size_functions(self.module)}
+
+    def _weights_of(self, name: str) -> int:
+        func = self.module[name]
+        params = list(func.params)[len(func.params) - len(self.weights) :]
+        read = set(collect(func.body, relax.Var))
+        return sum(weight.nbytes for param, weight in zip(params, self.weights, strict=True) if param in read)
 
     @property
     def facts(self) -> dict[str, object]:
@@ -59,4 +79,9 @@ class Lowered:
             "memory": self.memory,
             "signatures": signatures(self.module),
             "stream": stream_of(self.module),
+            "size_weights": self.size_weights,
         }
+
+
+def _bytes_of_plan(plan: dict) -> int:
+    return sum(each["bytes"] for each in plan["storages"])

@@ -20,13 +20,15 @@ PLANNED = ("lower", "plan_memory")
 _MOVES = (".ensure_zero_offset", "vm.builtin.smartmem_part")  # the same tensor at another address (see `PlanMemory`)
 
 
-def memory_plan(mod: tvm.IRModule) -> dict:
-    """Return the storages of ``main``, or of the only function, and the tensors in them at each step.
+def memory_plan(mod: tvm.IRModule, function: str | None = None) -> dict:
+    """Return the storages of a function, and the tensors in them at each step.
 
     Parameters
     ----------
     mod : tvm.IRModule
         Module after `PlanMemory` and TVM's static planning, lowered to the virtual machine or not.
+    function : str, optional
+        By default ``main``, or the only function.
 
     Returns
     -------
@@ -45,7 +47,7 @@ def memory_plan(mod: tvm.IRModule) -> dict:
         If there is no plan within the memory budget.
     """
     plan = _Plan()
-    name = default_function(mod)
+    name = function or default_function(mod)
     if name is None:
         return {"steps": [], "storages": [], "tensors": []}
     main = mod[name]

@@ -11,12 +11,13 @@ from tvm import ir, relax
 
 from ..ir.graph import CALL_TIR
 from ..ir.index_map import variables
+from ..ir.public_functions import MAIN
 from ..ir.sizes import number_bytes
 from ..ir.walk import collect
 
 
-def record_graph(mod: tvm.IRModule) -> dict:
-    """Return the nodes of ``main``, in the order of execution, and the tensors between them.
+def record_graph(mod: tvm.IRModule, function: str = MAIN) -> dict:
+    """Return the nodes of a function, in the order of execution, and the tensors between them.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ def record_graph(mod: tvm.IRModule) -> dict:
         (without names). The outputs of a node with several are called ``name.0``, ``name.1``, ... ``outputs``: names
         of tensors.
     """
-    main = mod["main"]
+    main = mod[function]
     count = int((main.attrs or {}).get("num_input", len(main.params)))
     reader = _Reader({var: _tensors(var.name, var.ty) for var in main.params[:count]}, set(main.params[count:]))
     inputs = [each for found in reader.known.values() for each in found]

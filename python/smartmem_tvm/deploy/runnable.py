@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Runnable:
             Numpy arrays, or tensors of TVM, in the order of the function's inputs; or one mapping of names. An input
             that is a tuple takes a tuple or list, a shape takes sizes, and a number takes a number.
         function : str, optional
-            By default ``main``, or the only function.
+            By default ``main``, or the only function; of several sizes, that which takes inputs of these shapes.
         **named
             Inputs by name. An input called ``function`` must be in a mapping.
 
@@ -42,6 +43,21 @@ class Runnable:
             If the function does not exist, or an input is missing, unknown, or of another dtype or shape.
         """
         return self._session().run(*inputs, function=function, **named)
+
+    def function_of(self, inputs: Sequence | Mapping) -> str:
+        """Return the function that `run` runs for these inputs: of several sizes, by their shapes.
+
+        Parameters
+        ----------
+        inputs : sequence or mapping
+            One value for each input, in their order or by name.
+
+        Raises
+        ------
+        UserError
+            If no size takes them, or the model has several functions and none is the default.
+        """
+        return self._session().function_of([inputs] if isinstance(inputs, Mapping) else inputs)
 
     def session(self) -> Session:
         """Return a session with its own virtual machine, for another thread; it shares the weights in memory.

@@ -55,7 +55,7 @@ def derived(names: Iterable[str], known: Sizes) -> dict[str, int]:
 def example(names: Iterable[str], known: Sizes) -> dict[str, int]:
     """Return consistent sizes for all names: the names in expressions get the first number that makes all positive."""
     names = list(names)
-    free = {each for name in names for each in _free(name)} - set(known)
+    free = {each for name in names for each in names_in(name)} - set(known)
     for base in _BASES:
         found = derived(names, {**known, **dict.fromkeys(free, base)})
         if all(found.get(name, 0) >= 1 for name in names):
@@ -79,7 +79,8 @@ def _is_arithmetic(tree: ast.expr) -> bool:
     return isinstance(tree, ast.Name) or (isinstance(tree, ast.Constant) and type(tree.value) is int)
 
 
-def _free(name: str) -> set[str]:
+def names_in(name: str) -> set[str]:
+    """Return the names in an expression; of a plain name, itself."""
     tree = _parsed(name)
     return {name} if tree is None else {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
 
@@ -87,7 +88,7 @@ def _free(name: str) -> set[str]:
 def _value(name: str, known: Sizes) -> int | None:
     """Return the value of an expression, None if it is not one or if some of its names are unknown."""
     tree = _parsed(name)
-    if tree is None or not _free(name) <= known.keys():
+    if tree is None or not names_in(name) <= known.keys():
         return None
     try:
         size = _computed(tree, known)
@@ -104,7 +105,7 @@ def _computed(tree: ast.expr, known: Sizes) -> int:
 
 def _solved(name: str, known: Sizes) -> Iterable[tuple[str, int]]:
     """Yield the one unknown name of an expression and its value, if the expression is linear in it."""
-    tree, unknown = _parsed(name), _free(name) - known.keys()
+    tree, unknown = _parsed(name), names_in(name) - known.keys()
     if tree is None or len(unknown) != 1:
         return
     (wanted,) = unknown

@@ -28,26 +28,26 @@ def with_names(
     return mod
 
 
-def input_spec(mod: tvm.IRModule) -> Spec:
-    """Return input name -> (shape, dtype), in the order of the parameters of ``main``.
+def input_spec(mod: tvm.IRModule, function: str = "main") -> Spec:
+    """Return input name -> (shape, dtype), in the order of the parameters of a function.
 
     Works for any module with static shapes; a module of another front end has the names of its parameters.
     """
-    main = mod["main"]
+    main = mod[function]
     attrs = main.attrs or {}
     count = int(attrs["num_input"]) if "num_input" in attrs else len(main.params)
     params = list(main.params)[:count]
     names = attrs["input_names"] if "input_names" in attrs else [param.name for param in params]
-    narrow = stated_types(mod, INPUT_TYPES) or [""] * count
+    narrow = stated_types(mod, INPUT_TYPES, function) or [""] * count
     return {
         str(name): (tuple(int(dim) for dim in param.ty.shape), dtype or str(param.ty.dtype.dtype))
         for name, param, dtype in zip(names, params, narrow)
     }
 
 
-def output_names(mod: tvm.IRModule) -> list[str]:
-    """Return the names of the results of ``main``; ``output_0`` ... if the module has none."""
-    main = mod["main"]
+def output_names(mod: tvm.IRModule, function: str = "main") -> list[str]:
+    """Return the names of the results of a function; ``output_0`` ... if the module has none."""
+    main = mod[function]
     if main.attrs is not None and "output_names" in main.attrs:
         return [str(name) for name in main.attrs["output_names"]]
     count = len(main.ret_ty.fields) if isinstance(main.ret_ty, tvm.relax.TupleType) else 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from smartmem_tvm._tvm import end_blocks
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import torch_file
+from smartmem_tvm.frontend import several_sizes, torch_file
 from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
@@ -27,7 +27,10 @@ _NAME = "The torch program"
 
 
 @one_at_a_time
-def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None = None) -> tvm.IRModule:
+def from_torch(
+    exported_program: ExportedProgram,
+    shapes: Mapping[str, Sequence[int]] | Sequence[Mapping[str, Sequence[int]]] | None = None,
+) -> tvm.IRModule:
     """Convert a torch ExportedProgram to a Relax module.
 
     The program goes through torch's own exporter and `smartmem_tvm.frontend.from_onnx`, so that a network becomes the
@@ -38,9 +41,10 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
     ----------
     exported_program : torch.export.ExportedProgram
         The result of ``torch.export.export(model.eval(), args)``.
-    shapes : mapping from str to sequence of int, optional
+    shapes : mapping from str to sequence of int, or sequence of such, optional
         Input name -> shape, for inputs whose sizes the program leaves open (``dynamic_shapes``). A size given for one
-        input holds for every equal size of the program.
+        input holds for every equal size of the program. With a list, one mapping for each size, the module has a
+        function for each (docs/shapes.md).
 
     Returns
     -------
@@ -63,20 +67,31 @@ def from_torch(exported_program: ExportedProgram, shapes: Mapping[str, Sequence[
         raise UserError(f"from_torch takes what torch.export.export returns, not {type(exported_program).__name__}.")
     if importlib.util.find_spec("onnxscript") is None:
         _log.warning("torch's exporter needs onnxscript (`pip install onnxscript`): TVM's leaves more kernels.")
-        return _by_tvm(exported_program, shapes)
+        return _each_by_tvm(exported_program, shapes)
     try:
         model = model_of(exported_program, _NAME)
     except UserError:
         raise
     except Exception as error:  # torch raises many types
         _log.info("torch's exporter is of no use here: %s.", cause_of(error))
-        return _by_tvm(exported_program, shapes)
-    model = bound(model, shapes)
+        return _each_by_tvm(exported_program, shapes)
+    model = bound(model, shapes) if _of_one_size(shapes) else several_sizes.bound_to_each(model, shapes, bound)
     try:
         return from_onnx(model)
     except UserError as error:
         _log.info("What torch's exporter writes is refused: %s", error)
-        return _by_tvm(exported_program, shapes)
+        return _each_by_tvm(exported_program, shapes)
+
+
+def _of_one_size(shapes: object) -> bool:
+    return shapes is None or isinstance(shapes, Mapping)
+
+
+def _each_by_tvm(program: ExportedProgram, shapes) -> tvm.IRModule:
+    """Return what TVM's importer makes of a program, at one size or at several."""
+    if _of_one_size(shapes):
+        return _by_tvm(program, shapes)
+    return several_sizes.joined([_by_tvm(program, each) for each in several_sizes.checked(shapes)])
 
 
 def _by_tvm(program: ExportedProgram, shapes: Mapping[str, Sequence[int]] | None) -> tvm.IRModule:

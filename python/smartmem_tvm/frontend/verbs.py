@@ -17,7 +17,7 @@ The steps of `from_onnx`, one module each, in this order::
     spec        names, shapes and dtypes of inputs and outputs; check arrays against them
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -35,6 +35,7 @@ from smartmem_tvm.frontend import (
     importer,
     onnx_file,
     operators,
+    several_sizes,
     torch_file,
 )
 from smartmem_tvm.frontend import walk_graph as walk
@@ -83,9 +84,7 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, 
         outside its folder; if the graph is empty or too new; if a dimension has no value; if `shapes`, `batch` or
         `values` does not fit; if the weights take more than this machine's memory.
     """
-    model = torch_file.read(Path(source)) if torch_file.is_of_torch(source) else onnx_file.read(source)
-    if values:
-        model = _fixed(model, values)
+    model = _open(source, values)
     if batch is not None:
         if model.program is not None:
             raise UserError(
@@ -93,6 +92,36 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, 
             )
         rebatch(model.proto, batch, model.name)
     return bound(model, shapes)
+
+
+@one_at_a_time
+def read_sizes(
+    source: Source,
+    sizes: Sequence[Mapping[str, Sequence[int]]] | Callable[[onnx.GraphProto], Sequence[Mapping[str, Sequence[int]]]],
+    values: Values = None,
+) -> list[Model]:
+    """Read a model once, and return it bound to each of several sizes, with one set of weights.
+
+    Parameters
+    ----------
+    source, values
+        As in `read_model`.
+    sizes
+        The shapes of each size, as in `read_model`, at most `several_sizes.MOST_SIZES`; or a function that returns them
+        for the model's graph, whose dimensions are open yet.
+
+    Raises
+    ------
+    UserError
+        As `read_model`, and if there are no sizes, or too many.
+    """
+    return several_sizes.bound_to_each(_open(source, values), sizes, bound)
+
+
+def _open(source: Source, values: Values) -> Model:
+    """Read a model whose dimensions may be open."""
+    model = torch_file.read(Path(source)) if torch_file.is_of_torch(source) else onnx_file.read(source)
+    return _fixed(model, values) if values else model
 
 
 def _fixed(model: Model, values: Mapping[str, ArrayLike]) -> Model:
@@ -163,20 +192,26 @@ def _is_to_change(proto: onnx.ModelProto) -> bool:
 
 
 @one_at_a_time
-def from_onnx(source: Source | Model, shapes: Shapes = None, values: Values = None):
+def from_onnx(
+    source: Source | Model | Sequence[Model],
+    shapes: Shapes | Sequence[Mapping[str, Sequence[int]]] = None,
+    values: Values = None,
+):
     """Convert an ONNX model to a Relax module.
 
     Parameters
     ----------
     source, shapes, values
-        As in `read_model`, or its result.
+        As in `read_model`, or its result. With a list of shapes, one mapping for each size, the module has a function
+        for each size (docs/shapes.md); so it has for the result of `read_sizes`.
 
     Returns
     -------
     tvm.IRModule
-        Function ``main`` takes the model's inputs in their order and returns one tensor, or a tuple if the
-        model has several outputs. Weights are Relax constants and each tensor has a static shape. The ONNX
-        names are kept in the attributes ``input_names`` and ``output_names`` of ``main``.
+        Function ``main`` takes the model's inputs in their order and returns one tensor, or a tuple if the model has
+        several outputs; of several sizes, each has such a function, ``main_0``, ``main_1``, ..., in their order.
+        Weights are Relax constants and each tensor has a static shape. The ONNX names are kept in the attributes
+        ``input_names`` and ``output_names`` of ``main``.
 
     Raises
     ------
@@ -184,7 +219,15 @@ def from_onnx(source: Source | Model, shapes: Shapes = None, values: Values = No
         As `read_model`; if the graph is invalid; if the model uses operators that TVM cannot import (all are
         named); if the shape of a tensor depends on run-time data.
     """
-    model = _read(source, shapes, values)
+    if isinstance(source, list | tuple):
+        return several_sizes.joined([_imported(each) for each in source])
+    if shapes is not None and not isinstance(shapes, Mapping) and not isinstance(source, Model):
+        return several_sizes.joined([_imported(each) for each in read_sizes(source, shapes, values)])
+    return _imported(_read(source, shapes, values))
+
+
+def _imported(model: Model):
+    """Return the module of a model whose dimensions are numbers."""
     proto = _prepare(model)
     operators.refuse_unsupported(proto, model.name)
     with at_most(model.weights.room):

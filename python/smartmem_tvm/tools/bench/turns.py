@@ -98,9 +98,9 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - start, result
 
 
-def inference(vm: Machine, arrays: Sequence[np.ndarray]) -> Callable[[], None]:
-    """Return a function that runs ``main`` on arrays already on the device and waits for its kernels."""
-    main, tensors = vm["main"], vm.tensors(arrays)
+def inference(vm: Machine, arrays: Sequence[np.ndarray], function: str = "main") -> Callable[[], None]:
+    """Return a function that runs a model's function on arrays already on the device and waits for its kernels."""
+    main, tensors = vm[function], vm.tensors(arrays)
 
     def run() -> None:
         main(*tensors)

@@ -37,19 +37,29 @@ class Sources:
     measurements: list[tuple[str, dict]] = field(default_factory=list)
 
 
-def read_sources(paths: Iterable[str]) -> Sources:
+def read_sources(paths: Iterable[str], several: bool = False) -> Sources:
     """Read folders and files of any kind.
+
+    Parameters
+    ----------
+    several : bool
+        Whether the caller knows models of several sizes.
 
     Raises
     ------
     UserError
-        If one cannot be read, or is of no known kind.
+        If one cannot be read, is of no known kind, or is a model of several sizes and they are not known.
     """
     found = Sources()
     for text in paths:
         path = Path(text)
         if path.is_dir():
-            found.models.append((text, _object(path / MANIFEST, path), _object(path / EXPLANATION, path)))
+            manifest = _object(path / MANIFEST, path)
+            if manifest.get("sizes") and not several:
+                from ...deploy.export import require_one_size
+
+                require_one_size(path, manifest)
+            found.models.append((text, manifest, _object(path / EXPLANATION, path)))
         elif path.suffix == ".jsonl":
             found.records.append((text, _lines(path)))
         else:

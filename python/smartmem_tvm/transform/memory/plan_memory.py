@@ -12,6 +12,7 @@ import tvm
 from tvm import ir, relax
 
 from ...ir.allocations import Allocation, allocations, part
+from ...ir.several_sizes import with_common_arenas
 from ...ir.sizes import ARENA, HELD
 from ...planner.arena import Arena, Block
 from ...planner.arena_search import plan_arena
@@ -73,7 +74,7 @@ class PlanMemory:
         new = mod.clone()
         for gvar, func in functions:
             new.update_func(gvar, _planned(mod, func, self.device))
-        return new
+        return with_common_arenas(new)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``--shape`` with lists of sizes, and the model at each of the sizes."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from .console import megabytes, step
+from .model import parse_shapes, parse_values
+
+if TYPE_CHECKING:
+    import tvm
+
+    from ..frontend import Model
+    from ..frontend.spec import Spec
+
+_LIST = re.compile(r"\{(\d+(?:,\d+)*)\}|(\d+)")
+_SHAPE = re.compile(r"(?:--shape=)?(.+):\d+(?:,\d+)*")
+
+
+def has_lists(args: argparse.Namespace) -> bool:
+    """Whether a ``--shape`` has a list of sizes."""
+    return any("{" in text.rpartition(":")[2] for text in args.shape)
+
+
+def parse_lists(texts: Sequence[str]) -> dict[str, list[tuple[int, ...]]]:
+    """Return the sizes of each dimension by input name, from texts like ``x:{1,4,8},3,224,224``.
+
+    Raises
+    ------
+    UserError
+        If a text is none of that form, or a name is repeated.
+    """
+    lists: dict[str, list[tuple[int, ...]]] = {}
+    for text in texts:
+        name, colon, sizes = text.rpartition(":")
+        found = list(_LIST.finditer(sizes))
+        if not (name and colon) or ",".join(each[0] for each in found) != sizes:
+            raise UserError(
+                f"--shape {text} must be a name, a colon, and for each dimension a size or a list in braces, as in "
+                f"--shape 'x:{{1,4,8}},3,224,224'."
+            )
+        if name in lists:
+            raise UserError(f"--shape gives '{name}' twice; give each input one shape, with lists in braces.")
+        lists[name] = [tuple(map(int, (each[1] or each[2]).split(","))) for each in found]
+    return lists
+
+
+def refuse_taken_apart(argv: Sequence[str]) -> None:
+    """Refuse shapes of one input in a row, which a shell makes of a list in braces that has no quotes.
+
+    Raises
+    ------
+    UserError
+    """
+    names = [found[1] if (found := _SHAPE.fullmatch(str(each))) else None for each in argv]
+    for name, run in itertools.groupby(zip(names, argv), key=lambda pair: pair[0]):
+        shapes = [str(each).rpartition(":")[2].split(",") for _, each in run]
+        if name is None or len(shapes) == 1:
+            continue
+        sizes = [list(dict.fromkeys(each)) for each in zip(*shapes)]
+        lists = ",".join(f"{{{','.join(each)}}}" if len(each) > 1 else each[0] for each in sizes)
+        raise UserError(
+            f"'{name}' is given several shapes in a row, as the shell takes a list in braces apart: put it between "
+            f"quotes, as in --shape '{name}:{lists}'."
+        )
+
+
+def read_sizes(args: argparse.Namespace) -> list[Model]:
+    """Read the file MODEL once, and return it at each of the sizes of ``--shape``; one without lists."""
+    from ..frontend import read_model, read_sizes
+    from ..frontend.several_sizes import expanded
+
+    values = parse_values(args.value)
+    with step(f"Reading {args.model}"):
+        if not has_lists(args):
+            return [read_model(args.model, parse_shapes(args.shape), values=values)]
+        lists = parse_lists(args.shape)
+        return read_sizes(args.model, lambda graph: expanded(lists, graph), values)
+
+
+def import_sizes(args: argparse.Namespace, models: Sequence[Model]) -> tvm.IRModule:
+    """Return the module of a model at several sizes, or at one."""
+    from ..frontend import from_onnx
+
+    with step(f"Importing {args.model}{f' at {len(models)} sizes' if len(models) > 1 else ''}"):
+        return from_onnx(models)
+
+
+def size_text(spec: Spec) -> str:
+    """Return the shapes of a size's inputs, for a table or a sentence."""
+    return ", ".join(f"{name} {'x'.join(map(str, shape)) or 'scalar'}" for name, (shape, _) in spec.items())
+
+
+def weights_text(manifest: dict) -> str:
+    """Return what the weights of several sizes take as a sentence; empty for a model of one size."""
+    sizes = manifest.get("sizes", ())
+    if not sizes:
+        return ""
+    whole, most = manifest["memory_bytes"]["weights"], max(each["weight_bytes"] for each in sizes)
+    more = whole - manifest["constant_bytes"] - most
+    why = ", as kernels of some sizes read them in another form" if more else ""
+    return f"Weights take {megabytes(whole)}, {megabytes(more)} more than those of the largest size{why}.\n"
+
+
+def chosen_size(args: argparse.Namespace, sizes: Mapping[str, Spec], asked: bool = True) -> Spec:
+    """Return the inputs of the size to run: by ``--shape`` or the shapes in ``--input``, otherwise the first.
+
+    Parameters
+    ----------
+    sizes : mapping
+        Function of each size -> its inputs.
+    asked : bool
+        Whether ``--shape`` chooses among the sizes; otherwise it made them.
+
+    Raises
+    ------
+    UserError
+        If ``--shape`` is that of none of the sizes.
+    """
+    first = next(iter(sizes.values()))
+    if asked and args.shape:
+        wanted = parse_shapes(args.shape)
+        fits = [each for each in sizes.values() if all(each.get(name, ((),))[0] == wanted[name] for name in wanted)]
+        if not fits:
+            known = "; ".join(map(size_text, sizes.values()))
+            raise UserError(f"{args.model} has no size of --shape {' '.join(args.shape)}: give one of {known}.")
+        return fits[0]
+    if args.input is None:
+        return first
+    from ..frontend.inputs import read_arrays
+
+    given = {name: array.shape for name, array in read_arrays(args.input, list(first)).items()}
+    for each in sizes.values():
+        if all(shape == given.get(name) for name, (shape, _) in each.items()):
+            return each
+    if len(sizes) == 1 or not first.keys() <= given.keys():
+        return first  # whose check says which input is missing or of another shape
+    there = ", ".join(f"{name} {'x'.join(map(str, given[name])) or 'scalar'}" for name in first)
+    known = "; ".join(map(size_text, sizes.values()))
+    raise UserError(f"{args.model} has no size for {args.input}, which holds {there}: give one of {known}.")

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module of one model at several sizes: one public function for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from .public_functions import MAIN, public_functions
+from .sizes import ARENA
+
+SIZE = "smartmem.size"
+"""Function attribute: the number of the function's size, from 0, in the order in which the user gave the sizes."""
+_ALLOCATE = "relax.memory.alloc_storage"
+
+
+def with_sizes(modules: Sequence[tvm.IRModule]) -> tvm.IRModule:
+    """Return one module with the ``main`` of each of `modules`, called ``main_0``, ``main_1``, ...
+
+    Parameters
+    ----------
+    modules : sequence of tvm.IRModule
+        One model imported at several sizes. Their tensors may be shared, and stay shared.
+    """
+    whole = tvm.IRModule()
+    for number, mod in enumerate(modules):
+        names = {gvar: ir.GlobalVar(f"{gvar.name_hint}_{number}") for gvar in mod.get_global_vars()}
+        for gvar, func in mod.functions_items():
+            body = tvm_ffi.structural_map(func, (ir.GlobalVar, lambda each, names=names: names.get(each, each)))
+            if "global_symbol" in (body.attrs or {}):
+                body = body.with_attr("global_symbol", names[gvar].name_hint)
+            if gvar.name_hint == MAIN:
+                body = body.with_attr(SIZE, number).with_attr("global_symbol", names[gvar].name_hint)
+            whole[names[gvar]] = body
+    return whole
+
+
+def size_functions(mod: tvm.IRModule) -> list[str]:
+    """Return the functions of the sizes, in their order; none for a module of one size."""
+    sizes = [(int(mod[name].attrs[SIZE]), name) for name in public_functions(mod) if SIZE in (mod[name].attrs or {})]
+    return [name for _, name in sorted(sizes)]
+
+
+def with_kernels_once(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module of several sizes in which equal kernels are one; any other module as it is.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A graph of kernels, not scheduled yet.
+    """
+    if not size_functions(mod):
+        return mod
+    alike: dict[int, list[tuple[ir.GlobalVar, tirx.PrimFunc]]] = {}
+    instead: dict[ir.GlobalVar, ir.GlobalVar] = {}
+    for gvar, func in sorted(mod.functions_items(), key=lambda each: each[0].name_hint):
+        if not isinstance(func, tirx.PrimFunc):
+            continue
+        plain = func.without_attr("global_symbol") if "global_symbol" in (func.attrs or {}) else func
+        group = alike.setdefault(tvm_ffi.structural_hash(plain), [])
+        same = next((first for first, other in group if tvm_ffi.structural_equal(plain, other)), None)
+        if same is None:
+            group.append((gvar, plain))
+        else:
+            instead[gvar] = same
+    if not instead:
+        return mod
+    once = mod.clone()
+    for gvar, func in mod.functions_items():
+        if gvar in instead:
+            del once[gvar]
+        elif isinstance(func, relax.Function):
+            once[gvar] = tvm_ffi.structural_map(func, (ir.GlobalVar, lambda each: instead.get(each, each)))
+    return once
+
+
+def with_common_arenas(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module of several sizes whose arenas of one device have the bytes of the largest.
+
+    TVM's allocator keeps a freed storage for the next request of exactly its bytes: with arenas of one size all
+    functions run in the same memory, and each would keep its own otherwise.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module in which `PlanMemory` has made the arenas.
+    """
+    functions = {name: mod[name] for name in size_functions(mod)}
+    most: dict[str, int] = {}
+    for binding in (each for func in functions.values() for each in _arenas(func)):
+        place = _place(binding.value)
+        most[place] = max(most.get(place, 0), int(binding.value.args[0].values[0]))
+    new = mod.clone() if most else mod
+    for name, func in functions.items():
+        if any(int(each.value.args[0].values[0]) < most[_place(each.value)] for each in _arenas(func)):
+            new.update_func(mod.get_global_var(name), _with_arenas(func, most))
+    return new
+
+
+def _arenas(func: relax.Function) -> list[relax.VarBinding]:
+    bindings = [each for block in func.body.blocks for each in block.bindings if isinstance(each, relax.VarBinding)]
+    calls = [each for each in bindings if getattr(getattr(each.value, "op", None), "name", "") == _ALLOCATE]
+    return [each for each in calls if each.var.name.startswith(ARENA)]
+
+
+def _place(call: ir.Call) -> str:
+    """Return the device and the memory scope of a storage."""
+    return " ".join(map(str, call.args[1:3]))
+
+
+def _with_arenas(func: relax.Function, most: dict[str, int]) -> relax.Function:
+    arenas = {each.var: each.value for each in _arenas(func)}
+
+    def written(binding: relax.Binding) -> relax.Binding:
+        if binding.var not in arenas:
+            return binding
+        call = arenas[binding.var]
+        size = relax.ShapeExpr([most[_place(call)]])
+        larger = relax.op.memory.alloc_storage(size, *call.args[1:])
+        return relax.VarBinding(binding.var, relax.BlockBuilder().normalize(larger))
+
+    blocks = [relax.BindingBlock([written(each) for each in block.bindings]) for block in func.body.blocks]
+    body = relax.SeqExpr(blocks, func.body.body)
+    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)

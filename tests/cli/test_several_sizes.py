@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``--shape`` with lists: `compile`, `run`, `verify` and `inspect` know several sizes, the others refuse them."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+from sized_model import expected, inputs, shapes, sized_model
+from smartmem_tvm.cli import main
+
+LISTS = "x:{1,3},4,8"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, symbolic_path):
+    """The attention model for batches of 1 and 3, which tests only read."""
+    place = tmp_path_factory.mktemp("sizes") / "out"
+    assert main(["compile", str(symbolic_path), "--shape", LISTS, "-o", str(place)]) == 0
+    return place
+
+
+def refused(outcome, *words):
+    assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
+    for word in words:
+        assert word in outcome.err
+
+
+def test_what_a_folder_says(folder, smartmem):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["format"] == 6
+    assert [each["inputs"][0]["shape"] for each in manifest["sizes"]] == [[1, 4, 8], [3, 4, 8]]
+    found = smartmem("inspect", folder)
+    assert found.code == 0 and "float32 1x4x8" in found.out and "float32 3x4x8" in found.out
+    assert smartmem("inspect", folder, "--json").data["sizes"] == manifest["sizes"]
+
+
+def test_run_chooses_by_shape_by_input_or_the_first(folder, smartmem, tmp_path):
+    def shape(*arguments):
+        return smartmem("run", folder, "--repeat", "1", "--json", *arguments).data["outputs"]["y"]["shape"]
+
+    np.save(tmp_path / "x.npy", np.ones((3, 4, 8), "float32"))
+    assert shape() == [1, 4, 8]
+    assert shape("--shape", "x:3,4,8") == shape("--input", tmp_path / "x.npy") == [3, 4, 8]
+    refused(smartmem("run", folder, "--shape", "x:2,4,8"), "has no size of --shape x:2,4,8: give one of x 1x4x8; x 3x")
+    np.save(tmp_path / "x.npy", np.ones((2, 4, 8), "float32"))
+    refused(smartmem("run", folder, "--input", tmp_path / "x.npy"), "which holds x 2x4x8: give one of x 1x4x8")
+
+
+def test_verify_compares_each_size(smartmem, symbolic_path):
+    outcome = smartmem("verify", symbolic_path, "--shape", LISTS, "--json")
+    assert outcome.code == 0, outcome.err
+    assert list(outcome.data["outputs"]) == ["y of x 1x4x8", "y of x 3x4x8"]
+
+
+def test_inputs_of_a_file_choose_the_size_of_a_model(smartmem, tmp_path):
+    onnx.save(sized_model(), tmp_path / "m.onnx")
+    arrays = inputs(shapes(3, 5, 4, 2))
+    np.savez(tmp_path / "in.npz", **arrays)
+    lists = ["--shape", "x:{1,3},3,5,4", "--shape", "row:{1,3},2,160"]
+    files = ["--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz"]
+    outcome = smartmem("run", tmp_path / "m.onnx", *lists, *files, "--repeat", "1")
+    assert outcome.code == 0, outcome.err
+    with np.load(tmp_path / "out.npz") as found:
+        for name, wanted in zip(("image", "text", "same"), expected(arrays), strict=True):
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-4)
+
+
+ONE = {"plan": [], "isa": [], "report": ["-o", "o.html"], "export-graph": ["-o", "o.onnx"]}
+ONE |= {"export": ["--runner", "-o", "o"], "measure": ["--tracker", "127.0.0.1:9", "--key", "k"]}
+
+
+@pytest.mark.parametrize("command", ONE)
+def test_a_command_that_takes_one_size(folder, smartmem, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = smartmem(command, folder, *ONE[command])
+    refused(outcome, "holds 2 sizes of a model, and this command takes a folder of one", "--shape x:1,4,8")
+
+
+@pytest.mark.parametrize("command", ["stats", "explain", "plan"])
+def test_a_list_for_a_command_that_takes_one_size(symbolic_path, smartmem, command):
+    refused(smartmem(command, symbolic_path, "--shape", LISTS), "gives a list of sizes, and this command takes one")
+
+
+@pytest.mark.parametrize("apart", [["--shape", "x:1,4,8", "x:3,4,8"], ["--shape=x:1,4,8", "--shape=x:3,4,8"]])
+def test_a_list_that_the_shell_took_apart(symbolic_path, smartmem, apart, tmp_path):
+    outcome = smartmem("compile", symbolic_path, *apart, "-o", tmp_path / "out")
+    refused(outcome, "takes a list in braces apart", f"--shape '{LISTS}'")
+
+
+@pytest.mark.parametrize("wrong", ["x:{1,},4,8", "x:{},4,8", "x:{1,3,4,8", "x:{a},4,8", "x:{1}{3},4,8", "{1,3},4,8"])
+def test_what_is_no_list(symbolic_path, smartmem, wrong, tmp_path):
+    refused(smartmem("compile", symbolic_path, "--shape", wrong, "-o", tmp_path / "o"), "must be a name, a colon")
