@@ -27,6 +27,7 @@ __all__ = [
     "PRECISIONS",
     "Options",
     "Phase",
+    "after_schedules",
     "graph_phases",
     "lower_phases",
     "output_check",
@@ -332,6 +333,17 @@ def prepare_passes(target: tvm.target.Target | None, options: Options | None = N
     phase, options = lower_phases(target)[0], options or Options()
     before = phase.passes[: phase.passes.index("apply-records")]
     return [make_pass(name, options, target) for name in replace(phase, passes=before).chosen(options)]
+
+
+def after_schedules(target: tvm.target.Target, options: Options | None = None) -> list[tvm.transform.Pass]:
+    """Return the passes that scheduled kernels for a GPU go through in a network, before their workspaces are lifted.
+
+    A candidate of a tuner goes through them, too, so that what is measured is what a network runs.
+    """
+    phase, options = lower_phases(target)[0], options or Options()
+    first, last = (phase.passes.index(name) for name in ("schedule-kernels", "lift-workspaces"))
+    after = phase.passes[first + 1 : last]
+    return [make_pass(name, options, target) for name in replace(phase, passes=after).chosen(options)]
 
 
 def require_schedules(target: tvm.target.Target | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from tvm import te, topi
 from tvm.s_tir.meta_schedule import database
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 
@@ -76,6 +77,15 @@ def test_what_a_kernel_keeps_on_the_device_is_a_parameter():
     built.module["main"](*tensors)
     a, b, found = (each.numpy() for each in tensors[:3])
     np.testing.assert_allclose(found, a @ b, rtol=1e-5)
+
+
+def test_a_candidate_for_a_phone_has_the_functions_of_a_network_there():
+    target = parse_target("adreno-740")
+    x = te.placeholder((64, 100), name="x")
+    func = te.create_prim_func([x, topi.nn.softmax(x)]).with_attr("global_symbol", "main")
+    kernel = TunableKernel.of(func, target)
+    built = build_candidate(candidate(workload(func), kernel, ()), target, kernel_code)
+    assert "native_exp2" in "".join(sources(built.module))
 
 
 def test_candidates_for_cuda_are_generated_without_a_device():

@@ -16,6 +16,7 @@ from tvm.target import Target
 
 from ..cpu_code import code_generation
 from ..executor.workers import Confines, Workers
+from ..pipeline import after_schedules
 from ..schedule.core.decisions import DECISIONS
 from ..target import is_gpu
 from ..transform.memory.lift_workspaces import with_parameters, workspaces
@@ -57,7 +58,7 @@ def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plai
     """Build one candidate: a kernel named ``main`` with decisions in it, or one that a trace of TVM's has scheduled.
 
     TVM's tensor intrinsics are not imported, which would take many seconds in a worker: a trace has already inserted
-    their code. Workspaces of a kernel in a GPU's memory become parameters, as in a network.
+    their code. On a GPU, functions and vectors become what they are in a network, and workspaces become parameters.
 
     Raises
     ------
@@ -70,6 +71,8 @@ def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plai
     else:
         func = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)["main"]
     if is_gpu(target):
+        with target:
+            func = tvm.transform.Sequential(after_schedules(target))(tvm.IRModule({"main": func}))["main"]
         func = with_parameters(func, workspaces(func))
     return Candidate(generate(tvm.IRModule({"main": wrapped(guarded(func))}), target), parameters(func))
 
