@@ -238,7 +238,7 @@ def first_launches(mod: tvm.IRModule) -> dict[str, int]:
         A module after the graph passes.
     """
     numbers: dict[str, int] = {}
-    for each in _kernels(mod):
+    for each in _kernels(mod, MAIN):
         numbers.setdefault(each["kernel"], each["number"])
     return numbers
 

@@ -189,7 +189,7 @@ class AnyCosts:
     def latency(self, func: object) -> None:
         """Nor of single kernels."""
 
-    def beside(self, func: object, base: object) -> float:
+    def form_latency(self, func: object, base: object) -> float:
         """Seconds between 1 and 2, the same for the same kernel."""
         from smartmem_tvm.tune.profile_store import kernel_key
 

@@ -81,7 +81,7 @@ def test_where_all_are_wrong_nothing_wins(tmp_path):
 
 def test_a_machine_that_fails_at_everything_ends_it(tmp_path):
     tuned = campaign(tmp_path, error="OSError: [Errno 28] No space left on device")
-    with pytest.raises(UserError, match=r"no candidate could be measured, .*No space left on device"):
+    with pytest.raises(UserError, match=r"no candidate could be measured .*No space left on device"):
         tuned.run()
     assert tuned.kernels[0].machine_failed == 8 and tuned.kernels[0].times == [] and not tuned.records.path.exists()
 
