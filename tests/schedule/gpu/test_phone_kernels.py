@@ -2,6 +2,7 @@
 """What kernels have for phones only: products of windows that are unrolled, partial results of rows in vectors."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from gpu_rule_checks import TARGET, check, scheduled
 from half_networks import weight
 from helpers import module, op, random
 from phones import phone
+from smartmem_tvm.ir.kernel import parse
+from smartmem_tvm.schedule.core.reduction import reduction_of
 from smartmem_tvm.schedule.gpu.launch import GpuParams
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
+from smartmem_tvm.schedule.gpu.window.lines import Lines
 from smartmem_tvm.schedule.gpu.window.window import WindowProduct, WindowSlide
 from smartmem_tvm.schedule.gpu.window.window_tiles import GpuWindowParams
 from smartmem_tvm.tables.targets import TARGETS
@@ -54,6 +58,22 @@ def test_the_products_of_a_window_are_unrolled():
     plain, unrolled = source(None), source(GpuWindowParams(PHONE))
     assert unrolled.count("acc_ptr[0] = ") == 9 * (plain.count("acc_ptr[0] = ") - 1) + 1
     assert ["__local float4" in each for each in (plain, unrolled)] == [False, True]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("pixels", [28, 23])
+def test_unrolled_terms_of_a_sliding_window_fit_into_registers(pixels, stride):
+    """Where the values of all terms that other GPUs unroll would not, as Mesa loads all of them first."""
+    x, w = (te.placeholder(shape) for shape in ((1, 512, pixels, pixels), (1024, 4, 3, 3)))
+    output = topi.nn.group_conv2d_nchw(x, w, stride, 1, 1, 128)
+    terms = []
+    for params in (GpuWindowParams(replace(PHONE, device=None)), GpuWindowParams(PHONE)):
+        rule = WindowSlide(params)
+        nest = rule.slide(reduction_of(rule.prepare(parse(te.create_prim_func([x, w, output])))), params)
+        held = Lines(nest.reduction, nest.order).held(nest.tile, nest.taps)
+        terms.append((prod(nest.reduction.extents[v] for v in nest.taps), prod(nest.tile.values()) + held))
+    (before, many), (after, few) = terms
+    assert few <= 192 and (after < before) == (many > 192) == (stride == 1)
 
 
 def _convolved(x, w):

@@ -69,16 +69,25 @@ class Lines:
         extents = self.reduction.extents
         results, written = prod(tile.values()), prod(extents[v] for v in taps)
         turns = prod(extents[v] for v in self.reduction.reduce) // written
-        shared = [(v, tile[v]) for v in tile] + [(v, extents[v]) for v in taps]
         lanes = self._lanes(tile)
         *read, store = self._strides
-        values = [np.unique(_offsets(step, shared)).size for step in read]
+        values = self.values(tile, taps)
         lines = [_touched(step, tile, lanes) for step in read]
         touched = turns * sum(a * b for a, b in zip(values, lines, strict=True)) + results * _touched(
             store, tile, lanes
         )
         issued = turns * (written * results + machine.GUARDED * sum(values))
         return Work(1 / results, instructions=issued, lines=touched, overlap=1.0)
+
+    def values(self, tile: Mapping, taps: Sequence) -> list[int]:
+        """Return how many different values of each operand a thread loads in a turn; see `work`."""
+        shared = [*tile.items(), *((v, self.reduction.extents[v]) for v in taps)]
+        return [np.unique(_offsets(step, shared)).size for step in self._strides[:-1]]
+
+    def held(self, tile: Mapping, taps: Sequence) -> int:
+        """Return the numbers of four bytes of these values; see `work`."""
+        sizes = [DataType(str(load.source.dtype)).itemsize for load in loads(self.reduction.term)]
+        return sum(size * count for size, count in zip(sizes, self.values(tile, taps), strict=True)) // 4
 
     def _lanes(self, tile: Mapping) -> dict:
         """Return for each iterator the positions of the threads of the first warp along it, in tiles."""

@@ -40,6 +40,7 @@ from .window_tiles import (
     product_tile,
     slide_tile,
     slide_tile_by_lines,
+    without_spills,
 )
 
 # Most terms of a window without multiplications (pooling). Chosen: no times of others were kept (2026-11-21).
@@ -161,6 +162,9 @@ class WindowSlide(WindowRule):
             tile = slide_tile_by_lines(lines, (axis, down, row), results, params)
         else:
             tile = self.tile or slide_tile(*extents, results, params, together)
+        most = {axis: tile.across, down: tile.down, row: tile.rows}
+        sizes = {v: largest_divisor(e[v], many) for v, many in most.items() if v is not None} | {v: e[v] for v in texel}
+        tile = without_spills(tile, lines, sizes, params)
         facts = dict(zip(("across", "down", "rows"), extents, strict=True))
         facts |= {"results": results, "terms": _terms(reduction), "together": together, **params.facts}
         tile = decide("gpu_window_slide", tile, **facts)

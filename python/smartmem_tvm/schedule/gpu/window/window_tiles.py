@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import ClassVar
 
 from ....planner.texture_form import TEXEL
+from ....tables.targets import Core
 from ....target import Limits
 from ...core.expressions import largest_divisor
 from ...core.plans import Price
@@ -196,10 +198,13 @@ def product_tile(
 
 def _spills(tile: ProductTile, limits: Limits) -> bool:
     """Whether the sums of a thread in float32 spill on an Adreno: a 610 has 24 registers for each of 128 threads."""
+    core = _adreno(limits)
+    return core is not None and spills(core, Held(tile.thread_rows, tile.thread_columns, 1).window, tile.threads)
+
+
+def _adreno(limits: Limits) -> Core | None:
     device = limits.device
-    if device is None or device.core is None or device.family != "adreno":
-        return False
-    return spills(device.core, Held(tile.thread_rows, tile.thread_columns, 1).window, tile.threads)
+    return device.core if device is not None and device.family == "adreno" else None
 
 
 def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Price:
@@ -251,6 +256,29 @@ def slide_tile(
 def _taps(results: int, written: int, params: GpuWindowParams) -> int:
     """Return the most terms that are unrolled for `results` results of a thread."""
     return min(params.taps, written // results, params.limits.registers - ADDRESSES - results)
+
+
+def without_spills(tile: SlideTile, lines: Lines, sizes: Mapping, params: GpuWindowParams) -> SlideTile:
+    """Return a tile with fewer unrolled terms if their values do not fit into an Adreno's registers beside the sums.
+
+    Mesa's compiler begins all loads of unrolled terms before the first product. With 36 terms for 16 results and
+    stride 2, a thread holds 364 numbers, and has registers for 192.
+
+    Parameters
+    ----------
+    sizes : mapping of tirx.Var to int
+        Results of a thread along spatial iterators.
+    """
+    core = _adreno(params.limits)
+    if core is None or not lines.known:
+        return tile
+    taps = tile.taps
+    while taps > 1:
+        unrolled = written_out(lines.reduction, taps)
+        if not unrolled or not spills(core, prod(sizes.values()) + lines.held(sizes, unrolled), tile.threads):
+            break
+        taps = prod(lines.reduction.extents[v] for v in unrolled) - 1  # one iterator less
+    return replace(tile, taps=max(1, taps))
 
 
 def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWindowParams) -> SlideTile:
