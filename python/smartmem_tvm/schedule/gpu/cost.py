@@ -5,7 +5,7 @@ A kernel is thread blocks that its processors share evenly. The one with the mos
 for (occupancy), in waves:
 
     time = begin + waves * wave                       until the first product begins, and to start more thread blocks
-         + the longest of                             and a share (`Rates.overlap`) of the second longest
+         + the longest of                             and a share (`BlockRates.overlap`) of the second longest
              busy                                     its units' work for all of its thread blocks
              waves * the waits of a thread block      latency, which only other thread blocks at the same time hide
              bytes / rate                             what all processors load from the last-level cache, or memory
@@ -13,7 +13,8 @@ for (occupancy), in waves:
 
     busy = for each part of a thread block's work:    turns * (longest unit + a share of the second longest unit)
 
-The amounts are a rule's (`Kernel`), the figures a device's, as they were fitted for a family of kernels (`Rates`).
+The amounts are a rule's (`BlockKernel`), the figures a device's, as they were fitted for a family of kernels
+(`BlockRates`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..core.plans import Price
 from .machine import LAST_LEVEL_RATE, SHARED_VECTOR, WARP, Processor
 
 
-class Work(NamedTuple):
+class BlockWork(NamedTuple):
     """A part of a thread block's work: amounts of one turn, by the unit of a processor that does them.
 
     Attributes
@@ -69,7 +70,7 @@ class Wait(NamedTuple):
     cycles: float
 
 
-class Kernel(NamedTuple):
+class BlockKernel(NamedTuple):
     """A kernel as data.
 
     Attributes
@@ -78,7 +79,7 @@ class Kernel(NamedTuple):
         Thread blocks.
     threads, shared_bytes, registers : int
         What a thread block takes of a processor: threads, shared memory, and registers of each thread.
-    work : tuple of Work
+    work : tuple of BlockWork
         What a thread block does, one after the other.
     waits : tuple of Wait
         Its latencies.
@@ -96,7 +97,7 @@ class Kernel(NamedTuple):
     threads: int
     shared_bytes: int = 0
     registers: int = 0
-    work: tuple[Work, ...] = ()
+    work: tuple[BlockWork, ...] = ()
     waits: tuple[Wait, ...] = ()
     cached: float = 0
     memory: float = 0
@@ -105,7 +106,7 @@ class Kernel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rates:
+class BlockRates:
     """The figures of a device, as fitted for a family of kernels.
 
     Attributes
@@ -138,7 +139,7 @@ class Rates:
     second: float = 0.0
 
 
-_LIMITS, _PROCESSOR, _RATES = Limits(), Processor(), Rates()
+_LIMITS, _PROCESSOR, _RATES = Limits(), Processor(), BlockRates()
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,12 @@ class TileParams:
     limits : Limits
         Those of the target, as far as the candidates go.
     processor : Processor
-    rates : Rates
+    rates : BlockRates
     """
 
     limits: Limits = _LIMITS
     processor: Processor = _PROCESSOR
-    rates: Rates = _RATES
+    rates: BlockRates = _RATES
 
 
 class _Load(NamedTuple):
@@ -197,12 +198,12 @@ class _Times(NamedTuple):
         return self.begin + self.waves + longest + self.results + self.second
 
 
-def cycles(kernel: Kernel, device: TileParams) -> float:
+def cycles(kernel: BlockKernel, device: TileParams) -> float:
     """Return the cycles that a kernel takes."""
     return _times(kernel, device, _load(kernel, device)).total(device.rates.overlap)
 
 
-def price(kernel: Kernel, device: TileParams) -> Price:
+def price(kernel: BlockKernel, device: TileParams) -> Price:
     """Return the same, broken down into terms; those that are zero are left out."""
     load, overlap = _load(kernel, device), device.rates.overlap
     times, units = _times(kernel, device, load), dict.fromkeys(_UNITS, 0.0)
@@ -226,12 +227,12 @@ def price(kernel: Kernel, device: TileParams) -> Price:
     return Price(times.total(overlap), {name: value for name, value in terms.items() if value}, how)
 
 
-def turn_alone(work: Work, device: TileParams) -> float:
+def turn_alone(work: BlockWork, device: TileParams) -> float:
     """Return the cycles of one turn of some work by one thread block that has a processor to itself."""
     return _turn(work, _Load(1, 1, 1, device.processor.lanes / WARP, 1), device.rates)
 
 
-def _load(kernel: Kernel, device: TileParams) -> _Load:
+def _load(kernel: BlockKernel, device: TileParams) -> _Load:
     mine = -(-kernel.blocks // device.limits.processors)
     at_once = device.processor.resident(kernel.threads, kernel.shared_bytes, kernel.registers)
     at_once = max(1, min(mine, at_once))
@@ -241,7 +242,7 @@ def _load(kernel: Kernel, device: TileParams) -> _Load:
     return _Load(mine, at_once, waves, issued, math.ceil(mine * warps / schedulers) / mine)
 
 
-def _times(kernel: Kernel, device: TileParams, load: _Load) -> _Times:
+def _times(kernel: BlockKernel, device: TileParams, load: _Load) -> _Times:
     rates, processors = device.rates, device.limits.processors
     busy = waits = second = 0.0
     for work in kernel.work:
@@ -267,7 +268,7 @@ _UNITS = (
 """Names of the terms of `_units`, in its order."""
 
 
-def _units(work: Work, load: _Load, rates: Rates) -> tuple[float, ...]:
+def _units(work: BlockWork, load: _Load, rates: BlockRates) -> tuple[float, ...]:
     """Return the cycles of each unit for one turn of a thread block."""
     return (
         work.instructions / load.issued,
@@ -280,7 +281,7 @@ def _units(work: Work, load: _Load, rates: Rates) -> tuple[float, ...]:
     )
 
 
-def _turn(work: Work, load: _Load, rates: Rates) -> float:
+def _turn(work: BlockWork, load: _Load, rates: BlockRates) -> float:
     return _overlapping(_units(work, load, rates), 1 / load.at_once if work.overlap is None else work.overlap)
 
 

@@ -24,6 +24,7 @@ _ADDRESSES, _ADDRESSES_HALVES = 12, 11
 # Numbers for each result of a sliding window and beside them, in float32 up to a most, and in halves: fitted. Loaded
 # values are shared by results. A thread with several channels of a group holds the last instead.
 _SLIDING, _SLIDING_REST, _SLIDING_MOST, _SLIDING_GROUPS = 4.5, 8, 60, 88
+# The same numbers of a kernel in halves: fitted (2026-11-28).
 _SLIDING_HALVES, _SLIDING_REST_HALVES, _SLIDING_GROUPS_HALVES = 1.25, 18, 64
 _WINDOW_FRAGMENTS, _WINDOW_REST, _WINDOW_LEAST = 2, 8, 44  # as for a GEMM, of products over windows: fitted
 _CHAIN = 90  # numbers of a thread of a chain of rows: fitted, its local memory limits waves in any case
@@ -34,7 +35,9 @@ _ROWS, _ROWS_EVEN = 12, 16
 _TRIP, _COPIED = 45, 8
 # Instructions of a thread outside of the loop, for its place and for each result that it finishes and stores: fitted.
 _START, _FINISHED = 150, 7
-_WIDENED = 3  # instructions that add a short sum of halves to the sum in float32: widen, add, clear
+_WIDENED = (
+    3  # instructions that add a sum of halves to one of float32 (widen, add, clear): read off Mesa's code, 2026-11-28
+)
 
 
 @dataclass(frozen=True)

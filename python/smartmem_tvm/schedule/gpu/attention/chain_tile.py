@@ -10,13 +10,13 @@ from itertools import product
 from ....target import Limits
 from ...core.plans import Price
 from .. import cost, machine
-from ..cost import Kernel, Rates, TileParams, Wait, Work
+from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..machine import ADDRESSES, FLOAT_BYTES, VECTOR, WARP
 from ..occupancy import register_tile
 
 # Cycles of a chain beside its work, and the share of the smaller of waiting and working that adds to the larger:
 # assumed on 2026-11-21.
-_RATES = Rates(vector=machine.SHARED_VECTOR_CHAIN, overlap=0.45, begin=2000.0)
+_RATES = BlockRates(vector=machine.SHARED_VECTOR_CHAIN, overlap=0.45, begin=2000.0)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class GpuChainParams(TileParams):
         Candidates.
     """
 
-    rates: Rates = _RATES
+    rates: BlockRates = _RATES
     tile_bytes: int = 18 * 1024
     row_values: int = 32
     matrix_bytes: int = 384 * 1024
@@ -214,7 +214,7 @@ def _fits(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> bool:
     return shared <= params.limits.shared_bytes and -(-shape.longest // tile.row_threads) <= params.row_values
 
 
-def _multiplied(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Kernel:
+def _multiplied(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> BlockKernel:
     """Return a product of the chain by one thread block: its terms, the parts of its matrix, and the sums of slices."""
     own, product_ = tile.products[number], shape.products[number]
     columns, warps = tile.columns(number), tile.threads / WARP
@@ -224,7 +224,7 @@ def _multiplied(number: int, shape: ChainShape, tile: ChainTile, params: GpuChai
     fetched = own.terms * columns
     adding = own.slices * tile.rows * columns / 16 if own.slices > 1 else 0
     turns = parts * steps * own.depth
-    term = Work(turns, instructions=warps * issued, vectors=warps * vectors)
+    term = BlockWork(turns, instructions=warps * issued, vectors=warps * vectors)
     waits = [
         Wait(turns, max(cost.turn_alone(term, params), issued + params.term_latency)),
         Wait(parts * steps * fetched / tile.threads, params.fetch_latency),
@@ -233,17 +233,17 @@ def _multiplied(number: int, shape: ChainShape, tile: ChainTile, params: GpuChai
     ]
     if product_.arranged:
         waits += [Wait(tile.rows * product_.depth / tile.threads, params.fetch_latency), Wait(1, params.round_latency)]
-    moved = Work(parts * steps, loaded=FLOAT_BYTES * fetched)
-    return Kernel(1, tile.threads, work=(term, moved, Work(parts, measured=adding)), waits=tuple(waits))
+    moved = BlockWork(parts * steps, loaded=FLOAT_BYTES * fetched)
+    return BlockKernel(1, tile.threads, work=(term, moved, BlockWork(parts, measured=adding)), waits=tuple(waits))
 
 
-def described(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> Kernel:
+def described(shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> BlockKernel:
     """Return a chain as the work of a thread block: its products, and what it does with rows between them."""
     products = [_multiplied(n, shape, tile, params) for n in range(len(tile.products))]
-    rows = Work(instructions=params.value_instructions * tile.rows * shape.longest / WARP)
+    rows = BlockWork(instructions=params.value_instructions * tile.rows * shape.longest / WARP)
     through = Wait(-(-shape.longest // tile.row_threads), params.value_latency)
     results = max(t.thread_rows * t.thread_columns for t in tile.products)
-    return Kernel(
+    return BlockKernel(
         shape.batch * -(-shape.rows // tile.rows),
         *(tile.threads, shared_bytes(shape, tile), 80 + 2 * results),
         (*(work for each in products for work in each.work), rows),

@@ -11,7 +11,7 @@ import tvm
 from ....target import Limits
 from ...core.plans import Price
 from .. import cost
-from ..cost import Kernel, Rates, TileParams, Wait, Work
+from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..gemm import ptx
 from ..machine import ADDRESSES, HALF_BYTES, HELD_REGISTERS, LAST_LEVEL_RATE_MATRIX, WARP, Processor
 from ..matrix.matrix_tile import MatrixParams
@@ -154,8 +154,8 @@ class Figures:
         Factor of the time of copies that fill in zeros past the last term.
     overlap : float or None
         Share of the shorter of products and softmax that adds to the longer; None if warps of other thread blocks
-        overlap with them (`cost.Work`).
-    rates : Rates
+        overlap with them (`cost.BlockWork`).
+    rates : BlockRates
     processor : Processor
     """
 
@@ -164,7 +164,7 @@ class Figures:
     score: float
     copied: float
     block: float
-    rates: Rates
+    rates: BlockRates
     fragment: float = 0.0
     renewed: float = 0.0
     near: float = 1.0
@@ -175,7 +175,7 @@ class Figures:
 
 
 # Fitted to 118 kernels of 24 shapes on an H100 (2026-11-25); `begin` is until the first block of keys.
-_RATES = Rates(last_level=LAST_LEVEL_RATE_MATRIX, begin=4490.0)
+_RATES = BlockRates(last_level=LAST_LEVEL_RATE_MATRIX, begin=4490.0)
 _BY_WARPS = Figures(0.26, 4.9, 17.6, 0.8, 323.0, _RATES, fragment=7.0, renewed=348.0)
 _BY_GROUPS = Figures(
     *(4.3, 2.7, 10.4, 16.5, 567.0, replace(_RATES, begin=7000.0)),
@@ -248,7 +248,7 @@ def _figures(tile: AttentionTile, params: AttentionParams) -> Figures:
     return params.by_groups if tile.group else params.by_warps
 
 
-def described(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> Kernel:
+def described(tile: AttentionTile, shape: AttentionShape, params: AttentionParams) -> BlockKernel:
     """Return an attention as the work of a thread block: its blocks of keys."""
     own, thread_blocks = _figures(tile, params), shape.thread_blocks(tile)
     sides = tile.keys * (shape.deep + shape.wide)  # numbers of a block of keys and values
@@ -260,11 +260,11 @@ def described(tile: AttentionTile, shape: AttentionShape, params: AttentionParam
     copies = sides / (ptx.HALF.row * WARP) * own.copied * (own.filled if fills else 1.0)
     turns = shape.blocks(tile) * (own.near if tile.stages == 3 else 1.0)
     rest = softmax + fragments * own.fragment + own.renewed
-    return Kernel(
+    return BlockKernel(
         *(thread_blocks, tile.threads, shape.shared_bytes(tile) + 1024, shape.values(tile) + ADDRESSES),
         (
-            Work(turns, tensor=instructions * own.instruction, rest=rest, overlap=own.overlap),
-            Work(turns, instructions=copies),
+            BlockWork(turns, tensor=instructions * own.instruction, rest=rest, overlap=own.overlap),
+            BlockWork(turns, instructions=copies),
         ),
         (
             Wait(turns, own.block),

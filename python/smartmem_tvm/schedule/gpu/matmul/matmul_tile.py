@@ -12,7 +12,7 @@ from ....tables.targets import Row
 from ....target import GRAPH_LAUNCH, Limits
 from ...core.plans import Price
 from .. import cost, machine
-from ..cost import Kernel, Rates, TileParams, Wait, Work
+from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..gemm.block_order import bands, traffic
 from ..machine import FLOAT_BYTES, HALF_BYTES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
@@ -36,7 +36,7 @@ _OVERLAP = 0.5
 # kept.
 _MOST_THREADS, _MOST_SHARED = 256, 32 * 1024
 _LIMITS = Limits(shared_bytes=_MOST_SHARED, shared_vector=VECTOR, launch_cycles=GRAPH_LAUNCH)
-_RATES = Rates(overlap=_OVERLAP, second=GRAPH_LAUNCH)
+_RATES = BlockRates(overlap=_OVERLAP, second=GRAPH_LAUNCH)
 _ENOUGH = 4  # thread blocks per processor from which on a split is not tried. Chosen: it brings nothing in the model
 
 
@@ -108,7 +108,7 @@ class GpuMatmulParams(TileParams):
     """
 
     limits: Limits = _LIMITS
-    rates: Rates = _RATES
+    rates: BlockRates = _RATES
     cached_bytes: int = machine.LAST_LEVEL_BYTES
     round_latency: float = machine.ROUND_LATENCY
     halves: bool = False
@@ -204,7 +204,7 @@ def described(
     depth: int,
     params: GpuMatmulParams,
     memory: float | None = None,
-) -> Kernel:
+) -> BlockKernel:
     """Return a product as the work of a thread block.
 
     Parameters
@@ -220,11 +220,11 @@ def described(
     if params.looked_at:
         instructions = tile.threads * tile.slots(terms // tile.depth, params.halves) / terms / WARP
         registers = tile.numbers(params.halves)
-    return Kernel(
+    return BlockKernel(
         batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.splits,
         *(tile.threads, tile.shared_bytes * params.element_bytes // FLOAT_BYTES, registers),
         (
-            Work(
+            BlockWork(
                 terms,
                 instructions=instructions,
                 vectors=warps * vectors,

@@ -13,7 +13,7 @@ import tvm
 from ....target import Limits, cuda_architecture, has_matrix_instructions
 from ...core.plans import Price
 from .. import cost, machine
-from ..cost import Kernel, Rates, TileParams, Wait, Work
+from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..gemm import ptx
 from ..machine import ADDRESSES, HELD_REGISTERS, WARP
 
@@ -183,7 +183,7 @@ _WARPS = (
 
 # Of an H200; cycles until the first product begins, of each thread block that starts after others on a processor, of a
 # result, and of the kernel that adds partial sums. Fitted to benchmarks/matrix_tiles.json (2026-11-24).
-_RATES = Rates(last_level=machine.LAST_LEVEL_RATE_MATRIX, begin=4670.0, wave=120.0, result=0.069, second=2740.0)
+_RATES = BlockRates(last_level=machine.LAST_LEVEL_RATE_MATRIX, begin=4670.0, wave=120.0, result=0.069, second=2740.0)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class MatrixParams(TileParams):
         while many thread blocks run, and cycles that each stage waits for them.
     """
 
-    rates: Rates = _RATES
+    rates: BlockRates = _RATES
     candidates: tuple[Candidate, ...] = _WARPS
     element: ptx.Element = ptx.HALF
     warp_groups: bool = False
@@ -269,16 +269,16 @@ def price(tile: MatrixTile, shape: Shape, params: MatrixParams) -> Price | None:
     return None if found is None else cost.price(described(replace(found, tile=tile), shape, params), params)
 
 
-def described(candidate: Candidate, shape: Shape, params: MatrixParams) -> Kernel:
+def described(candidate: Candidate, shape: Shape, params: MatrixParams) -> BlockKernel:
     """Return a product as the work of a thread block: its stages, and what passes through registers in each."""
     tile = candidate.tile
     blocks = shape.blocks(tile) * tile.splits
     rounds, held = -(-shape.depth // (tile.depth * tile.splits)), shape.held(tile)
-    work, waits = [Work(rounds, measured=candidate.busy)], [Wait(rounds, candidate.alone)]
+    work, waits = [BlockWork(rounds, measured=candidate.busy)], [Wait(rounds, candidate.alone)]
     if held:
-        work.append(Work(rounds * held, measured=params.held_busy))
+        work.append(BlockWork(rounds * held, measured=params.held_busy))
         waits += [Wait(rounds, params.held_wait), Wait(rounds * held / tile.threads, params.held)]
-    return Kernel(
+    return BlockKernel(
         *(blocks, tile.threads, tile.shared_bytes(params.element) + 1024, tile.values + ADDRESSES),
         *(tuple(work), tuple(waits)),
         cached=blocks * rounds * params.element.bytes * (tile.rows + tile.columns) * tile.depth,

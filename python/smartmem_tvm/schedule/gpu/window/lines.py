@@ -20,7 +20,7 @@ from ....ir.walk import loads
 from ...core.expressions import Walk
 from ...core.reduction import Reduction
 from .. import machine
-from ..cost import Work
+from ..cost import BlockWork
 from ..machine import WARP
 
 
@@ -56,7 +56,7 @@ class Lines:
         """Whether every access has a fixed stride along every iterator."""
         return self._strides is not None
 
-    def work(self, tile: Mapping, taps: Sequence) -> Work:
+    def work(self, tile: Mapping, taps: Sequence) -> BlockWork:
         """Return the work of a warp, as turns for each result of one of its threads.
 
         Parameters
@@ -77,7 +77,7 @@ class Lines:
             store, tile, lanes
         )
         issued = turns * (written * results + machine.GUARDED * sum(values))
-        return Work(1 / results, instructions=issued, lines=touched, overlap=1.0)
+        return BlockWork(1 / results, instructions=issued, lines=touched, overlap=1.0)
 
     def values(self, tile: Mapping, taps: Sequence) -> list[int]:
         """Return how many different values of each operand a thread loads in a turn; see `work`."""

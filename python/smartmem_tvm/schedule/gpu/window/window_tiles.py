@@ -16,7 +16,7 @@ from ...core.expressions import largest_divisor
 from ...core.plans import Price
 from ...core.reduction import Reduction
 from .. import cost, machine
-from ..cost import Kernel, Rates, TileParams, Wait, Work
+from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..machine import ADDRESSES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
 from ..thread_numbers import Held
@@ -88,7 +88,7 @@ class SlideTile:
 # Threads of a processor: assumed on 2026-11-21. With an H100's 2048 other tiles are chosen, which were not timed.
 _PROCESSOR = Processor(threads=1536)
 # Work and waits add up, and thread blocks start as others end: assumed on 2026-11-21.
-_RATES = Rates(by_warp=machine.ISSUED_BY_WARP, overlap=1.0, whole_waves=False)
+_RATES = BlockRates(by_warp=machine.ISSUED_BY_WARP, overlap=1.0, whole_waves=False)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class GpuWindowParams(TileParams):
     """
 
     processor: Processor = _PROCESSOR
-    rates: Rates = _RATES
+    rates: BlockRates = _RATES
     busy_threads: int = 256
     product_rows: int = 16
     taps: int = 49
@@ -212,19 +212,21 @@ def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth:
     return cost.price(described(tile, batch, rows, columns, depth, params), params)
 
 
-def described(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Kernel:
+def described(
+    tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams
+) -> BlockKernel:
     """Return a windowed product as the work of a thread block, whose shared memory and registers are ignored."""
     warps, sliced = tile.threads / WARP, tile.slices > 1
     steps = -(-depth // (tile.depth * tile.slices))
     results = tile.thread_rows * tile.thread_columns
     each = results + (tile.thread_rows + tile.thread_columns) / 2
     each += machine.PER_GATHERED * (tile.rows + tile.columns) / tile.slice_threads
-    return Kernel(
+    return BlockKernel(
         batch * -(-rows // tile.rows) * -(-columns // tile.columns),
         tile.threads,
         work=(
-            Work(steps * tile.depth, instructions=warps * each),
-            Work(instructions=warps * 4 * results * sliced),
+            BlockWork(steps * tile.depth, instructions=warps * each),
+            BlockWork(instructions=warps * 4 * results * sliced),
         ),
         waits=(Wait(steps + sliced, machine.WINDOW_WAIT),),
     )
