@@ -79,7 +79,10 @@ def test_targets_without_half_are_told():
 @pytest.mark.parametrize("device", PHONES)
 @pytest.mark.parametrize("textures", [True, False])
 def test_products_go_in_vectors_and_are_not_rounded(device, textures):
-    """What clang makes of them: inside of a loop of products nothing is rounded, and each few sums are widened once."""
+    """What clang makes of them: inside of a loop of products no sum is rounded, and each few sums are widened once.
+
+    The first convolution rounds what it loads, as the network's input is in float32.
+    """
     for build, shape in NETWORKS.values():
         kernels = compiled(module(build, shape), device, textures=textures)
         loops = [
@@ -88,7 +91,8 @@ def test_products_go_in_vectors_and_are_not_rounded(device, textures):
             for loop in COUNTS["kernel_counts"](code, name).loops
             if loop.half_products >= COUNTS["FEWEST"]
         ]
-        assert loops and all(loop.rounded == 0 and loop.widened <= loop.single for loop in loops)
+        assert loops and all(loop.widened <= loop.single for loop in loops)
+        assert all(loop.rounded <= loop.moved["load", "global", "float", 1] for loop in loops)
     source = "".join(kernels.values())
     assert re.search(r"half[48] \w+_few_ptr\[", source)
     assert textures or "half8" in source

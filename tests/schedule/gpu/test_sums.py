@@ -67,7 +67,8 @@ def test_the_sum_is_the_same(build, shape, lanes, target, monkeypatch):
     code = sm.compile(mod, target)
     sources = programs(code.executable.mod).values()
     assert sum("_few_ptr" in source for source in sources) >= 3
-    assert any("_rounds_ptr" in source for source in sources) == Limits.of(target).phone
+    settled = Limits.of(target).phone and build is transformer  # on a phone these convolutions slide over texels
+    assert any("_rounds_ptr" in source for source in sources) == settled
     (x,) = random(shape)
     (expected,), (got,) = sm.compile(mod).run(x), code.run(x)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())

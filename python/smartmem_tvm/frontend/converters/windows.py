@@ -185,6 +185,11 @@ def lp_pool(node: Node) -> relax.Expr | None:
     return explicit.by_tvm() if explicit is not node else None
 
 
+def global_lp_pool(node: Node) -> relax.Expr | None:
+    """GlobalLpPool; halves are computed in float32, as in `lp_pool`."""
+    return in_float32(node) if dtype_of(node.inputs[0]) in ("float16", "bfloat16") else None
+
+
 def _flat(places, sizes, column_major: int) -> np.ndarray:
     """Return the flat index of each place in its plane; places in the padding get an arbitrary one."""
     places = [np.clip(at, 0, size - 1) for at, size in zip(places, sizes)]
@@ -211,6 +216,7 @@ def space_to_depth(node: Node) -> relax.Expr | None:
 CONVERTERS = {
     "AveragePool": average_pool,
     "ConvTranspose": conv_transpose,
+    "GlobalLpPool": global_lp_pool,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
