@@ -20,8 +20,8 @@ ROWS = PAGE["content"](PAGE["RESULTS"].name)["rows"]
 # Networks that request more cache lines than the goal, for the reasons in docs/precision.md -> their ratio.
 MORE_LINES = {
     "swin_t, adreno-740": 0.62,
-    "convnext_t, adreno-740": 0.65,
-    "resnext50, adreno-740": 0.73,
+    "convnext_t, adreno-740": 0.68,
+    "resnext50, adreno-740": 0.67,
     "bert_base, mali-g76": 0.57,
 }
 
