@@ -17,7 +17,6 @@ from datetime import date
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-import numpy as np
 import onnx
 from resnet18 import resnet18
 
@@ -28,6 +27,7 @@ from smartmem_tvm.frontend.inputs import random_inputs
 from smartmem_tvm.frontend.several_sizes import expanded
 from smartmem_tvm.tools.bench.machine_facts import machine
 from smartmem_tvm.tools.bench.results import write
+from smartmem_tvm.tools.bench.systems import largest_error
 from smartmem_tvm.tools.bench.turns import medians
 from smartmem_tvm.tune.host import usable_cores
 
@@ -47,12 +47,6 @@ def weight_bytes(model: smartmem_tvm.Compiled) -> int:
     return sum(each.nbytes for each in model.weights)
 
 
-def error(model: smartmem_tvm.Compiled, arrays: dict, expected: list[np.ndarray]) -> float:
-    """Largest error of the outputs, relative to the largest magnitude of each."""
-    pairs = zip(model.run(arrays), expected, strict=True)
-    return max(float(np.abs(got - wanted).max() / np.abs(wanted).max()) for got, wanted in pairs)
-
-
 def measure(name: str, source: str | onnx.ModelProto, lists: str, rounds: int, alone: int) -> dict:
     """Compile all sizes together, and so many of them alone, and measure both in turns."""
     models = read_sizes(source, lambda graph: expanded(parse_lists([lists]), graph))
@@ -61,7 +55,7 @@ def measure(name: str, source: str | onnx.ModelProto, lists: str, rounds: int, a
     sizes, wanted = [], {len(models) * number // alone for number in range(alone)}
     for number, model in enumerate(models):
         arrays = random_inputs(model.inputs, {})
-        wrong = error(several, arrays, run_onnxruntime(model, arrays))
+        wrong = largest_error(several.run(arrays), run_onnxruntime(model, arrays))
         shapes = {each: list(shape) for each, (shape, _) in model.inputs.items()}
         sizes.append({"shapes": shapes, "error": wrong})
         if number not in wanted:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions for faulty input and for failed checks, and the message of any other error in one line."""
+"""The exceptions for faulty input and for failed checks, and texts for their messages."""
+
+from collections.abc import Iterable
 
 
 class UserError(Exception):
@@ -30,3 +32,8 @@ class CheckError(UserError):
 def reason_of(error: BaseException) -> str:
     """Return the last line of an error's message, where TVM puts the reason; the error's type if it is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+def shape_text(shape: Iterable) -> str:
+    """Return a shape as messages and tables have it: ``1x3x224x224``, or ``scalar``."""
+    return "x".join(map(str, shape)) or "scalar"

@@ -16,7 +16,7 @@ import _smartmem_opencl
 from .cpu_features import unnamed_features
 from .errors import UserError
 from .planner.texture_form import ImageLimits
-from .tables.targets import TARGETS, Row, row_of
+from .tables.targets import TARGETS, Core, Row, row_of
 
 # Names of this machine's own devices, whose figures come from the device and not from a table.
 _HERE = ("cpu", "opencl", "opencl-texture", "cuda")
@@ -181,7 +181,12 @@ class Limits:
     @property
     def phone(self) -> bool:
         """Whether the target names a phone's GPU: what its compiler makes of a kernel is in docs/adreno.md."""
-        return self.device is not None and self.device.family in ("adreno", "mali")
+        return self.device is not None and self.device.phone
+
+    @property
+    def adreno_core(self) -> Core | None:
+        """The core of the Adreno that the target names, else None."""
+        return self.device.adreno_core if self.device is not None else None
 
     def vector_of(self, types: Iterable[str], computed: Iterable[str] = ("float16",)) -> int:
         """Return the contiguous elements of these types that a load moves at once: 16 bytes if all are float16.

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from ..tables.functions import FAMILIES, instructions_of
+from ..tables.functions import instructions_of
 from ..tables.targets import Row
 from .work import Work
 
@@ -74,7 +74,7 @@ class Speed:
         fastest = max(row.buffer_bandwidth, row.texture_bandwidth)
         levels = [(first, fastest), (row.l2_bytes, row.l2_bandwidth), (4 * row.l2_bytes, row.bandwidth)]
         moved = tuple((size, rate) for size, rate in levels if size and rate)
-        counts = instructions_of() if row.family in FAMILIES else {}
+        counts = instructions_of() if row.phone else {}
         calls = {name: row.peak / count for name, count in counts.items()}
         return cls(row.name, None, {"float32": row.peak, **narrow}, calls, moved=moved, measured=False)
 

@@ -123,7 +123,7 @@ def _device(args: argparse.Namespace) -> tuple[int, Row, tvm.target.Target]:
 
     from ..deploy.export import read_manifest
     from ..target import parse_target, target_row
-    from ..tools.isa.compiler import require
+    from ..tools.isa.compiler import gpu_of, require
 
     if Path(args.model).is_dir():
         text = read_manifest(Path(args.model), elsewhere=True)["target"]
@@ -131,9 +131,10 @@ def _device(args: argparse.Namespace) -> tuple[int, Row, tvm.target.Target]:
     else:
         target, named = parse_target(args.target), f"Target '{args.target}'"
     row = target_row(target)
-    if row is None or row.family != "adreno":
+    number = gpu_of(row)
+    if number is None:
         raise UserError(f"{named} is no Adreno, and Mesa's compiler ir3 knows no other GPU; give --target {_TARGET}.")
-    gpu = args.gpu or int(row.name.rpartition("-")[2])
+    gpu = args.gpu or number
     require(gpu)  # before kernels are scheduled, which may take minutes
     return gpu, row, target
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Mesa's compiler makes of kernels, beside other facts about them: registers, waves, scratch memory."""
+"""Registers, waves and scratch memory of kernels, as Mesa's compiler makes them, beside other facts about them."""
 
 from __future__ import annotations
 
@@ -53,13 +53,10 @@ def _gpu(target: tvm.target.Target) -> int | None:
     """Return the number of the Adreno that a target names; None if Mesa cannot compile for it here."""
     from ..mesa_folder import mesa_problem
     from ..target import named_device
-    from ..tools.isa.compiler import GPUS
+    from ..tools.isa.compiler import GPUS, gpu_of
 
-    row = named_device(target)
-    if row is None or row.family != "adreno" or mesa_problem() is not None:
-        return None
-    number = int(row.name.rpartition("-")[2])
-    return number if number in GPUS else None
+    number = gpu_of(named_device(target))
+    return number if number in GPUS and mesa_problem() is None else None
 
 
 def _summary(codes: list[dict]) -> dict | None:

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ..errors import UserError, shape_text
 from ..peak_memory import peak_mb
 from ..tools.bench.plot import require_matplotlib
 from ..tools.bench.turns import inference, medians
@@ -150,7 +150,7 @@ def _render(console: Console, data: dict) -> None:
     rows = [
         (
             name,
-            "x".join(map(str, each["shape"])) or "scalar",
+            shape_text(each["shape"]),
             each["dtype"],
             *("-" if each[key] is None else f"{each[key]:.6g}" for key in ("min", "mean", "max")),
         )

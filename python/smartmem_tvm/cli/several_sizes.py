@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ..errors import UserError, shape_text
 from .console import megabytes, step
 from .model import parse_shapes, parse_values
 
@@ -94,7 +94,7 @@ def import_sizes(args: argparse.Namespace, models: Sequence[Model]) -> tvm.IRMod
 
 def size_text(spec: Spec) -> str:
     """Return the shapes of a size's inputs, for a table or a sentence."""
-    return ", ".join(f"{name} {'x'.join(map(str, shape)) or 'scalar'}" for name, (shape, _) in spec.items())
+    return ", ".join(f"{name} {shape_text(shape)}" for name, (shape, _) in spec.items())
 
 
 def weights_text(manifest: dict) -> str:
@@ -141,6 +141,6 @@ def chosen_size(args: argparse.Namespace, sizes: Mapping[str, Spec], asked: bool
             return each
     if len(sizes) == 1 or not first.keys() <= given.keys():
         return first  # whose check says which input is missing or of another shape
-    there = ", ".join(f"{name} {'x'.join(map(str, given[name])) or 'scalar'}" for name in first)
+    there = ", ".join(f"{name} {shape_text(given[name])}" for name in first)
     known = "; ".join(map(size_text, sizes.values()))
     raise UserError(f"{args.model} has no size for {args.input}, which holds {there}: give one of {known}.")

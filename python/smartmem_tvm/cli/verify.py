@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ..errors import UserError, shape_text
 from ..peak_memory import peak_mb
 from ..tables.precisions import OF_BFLOAT16, OF_HALF, PRECISIONS
 from . import argument_types
@@ -156,7 +156,7 @@ def _render(console: Console, data: dict) -> None:
     rows = [
         (
             name,
-            "x".join(map(str, each["shape"])) or "scalar",
+            shape_text(each["shape"]),
             each["dtype"],
             f"{each['max_abs_err']:.2e}",
             f"{each['max_rel_err']:.2e}",

@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from ..errors import UserError
+from ..errors import UserError, shape_text
 from ..ir.sizes import WEIGHT_ALIGNMENT
 from ..narrow import INPUT_TYPES, is_narrow, stated_types, storage_of, to_bytes
 from ..tensor_arrays import array_of
@@ -271,7 +271,7 @@ def _listing(params: Sequence[Parameter]) -> str:
 
 
 def _size(dims: Sequence) -> str:
-    return "x".join(getattr(dim, "name", "?" if dim is None else str(dim)) for dim in dims) or "scalar"
+    return shape_text(getattr(dim, "name", "?" if dim is None else dim) for dim in dims)
 
 
 def _lower(where: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, shape_text
 from .arguments import Parameter, TensorKind
 
 _LISTED = 8  # sizes that an error lists
@@ -65,9 +65,7 @@ class SizeChoice:
         return "; ".join(sizes[:_LISTED]) + more
 
     def _text(self, shapes: Sequence[Shape]) -> str:
-        return ", ".join(
-            f"'{name}' {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in zip(self._names, shapes, strict=True)
-        )
+        return ", ".join(f"'{name}' {shape_text(shape)}" for name, shape in zip(self._names, shapes, strict=True))
 
 
 def _dims(param: Parameter) -> Shape:

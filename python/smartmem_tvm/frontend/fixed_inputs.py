@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import ArrayLike
 from onnx import numpy_helper
 
-from smartmem_tvm.errors import UserError
+from smartmem_tvm.errors import UserError, shape_text
 
 Arrays = dict[str, np.ndarray]
 _LISTED = 8  # numbers in a message
@@ -105,7 +105,7 @@ def _shaped(array: np.ndarray, declared: onnx.ValueInfoProto, name: str) -> np.n
     open_sizes = sizes.count(-1)
     fits = array.size == known if not open_sizes else open_sizes == 1 and known and array.size % known == 0
     if array.ndim > 1 or not fits:
-        wanted = "x".join("?" if size < 0 else str(size) for size in sizes) or "scalar"
+        wanted = shape_text("?" if size < 0 else size for size in sizes)
         raise UserError(
             f"Input '{declared.name}' of {name} is {wanted}, and its value has {array.size} "
             f"number{'' if array.size == 1 else 's'}; give as many as it has."

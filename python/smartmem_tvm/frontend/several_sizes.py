@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import onnx
@@ -41,7 +42,7 @@ def expanded(lists: Lists, graph: onnx.GraphProto) -> list[dict[str, tuple[int, 
     for variable, together in places.items():
         _refuse_other_lengths(lists, variable, together)
     counts = [range(len(lists[name][axis])) for (name, axis), *_ in places.values()]
-    refuse_too_many(_product(map(len, counts)))
+    refuse_too_many(prod(map(len, counts)))
     sizes = []
     for chosen in itertools.product(*counts):
         at = {place: number for number, each in zip(chosen, places.values(), strict=True) for place in each}
@@ -69,13 +70,6 @@ def _refuse_other_lengths(lists: Lists, variable: object, together: Sequence[tup
                 f"Input '{first}' is given {len(lists[first][axis])} sizes of '{variable}' and input '{name}' "
                 f"{len(lists[name][other])}, and the model has one '{variable}' for both: give lists of one length."
             )
-
-
-def _product(counts: Sequence[int]) -> int:
-    found = 1
-    for count in counts:
-        found *= count
-    return found
 
 
 def refuse_too_many(count: int) -> None:

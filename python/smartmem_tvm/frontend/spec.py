@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tvm
 
-from smartmem_tvm.errors import UserError
+from smartmem_tvm.errors import UserError, shape_text
 from smartmem_tvm.narrow import INPUT_TYPES, OUTPUT_TYPES, stated_types
 
 Spec = dict[str, tuple[tuple[int, ...], str]]
@@ -79,7 +79,7 @@ def check_inputs(spec: Spec | tvm.IRModule, arrays: Mapping[str, np.ndarray]) ->
         array = np.asarray(arrays[name])
         if array.shape != tuple(shape):
             raise UserError(
-                f"Input '{name}' has shape {_size(array.shape)}, but the model takes {_size(shape)}; "
+                f"Input '{name}' has shape {shape_text(array.shape)}, but the model takes {shape_text(shape)}; "
                 f"give it in that shape or compile the model for yours."
             )
         if str(array.dtype) != dtype:
@@ -91,8 +91,4 @@ def check_inputs(spec: Spec | tvm.IRModule, arrays: Mapping[str, np.ndarray]) ->
 
 
 def _listing(spec: Spec) -> str:
-    return ", ".join(f"'{name}' ({_size(shape)} {dtype})" for name, (shape, dtype) in spec.items()) or "none"
-
-
-def _size(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
+    return ", ".join(f"'{name}' ({shape_text(shape)} {dtype})" for name, (shape, dtype) in spec.items()) or "none"

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FAMILIES = ("adreno", "mali")
-"""Families of devices in `tables.targets` whose functions are by this table; all others call OpenCL's."""
 GPUS = (660, 740, 830)
 """Adrenos of which the table has counts."""
 LIBRARY = ""

@@ -43,6 +43,10 @@ class Core:
     local_unit: int = 1024
 
 
+PHONES = ("adreno", "mali")
+"""Families of GPUs in phones."""
+
+
 @dataclass(frozen=True)
 class Row:
     """The figures of a device.
@@ -96,7 +100,7 @@ class Row:
     peak : float
         Multiply-adds per second in float32.
     core : Core or None
-        What a core holds at once; None where `Processor`'s figures of a large GPU stand for it.
+        Registers, waves and local memory of a core; None where `Processor`'s figures of a large GPU stand for them.
     estimates : frozenset of str
         Unpublished fields: their values are typical of the family, and not to be quoted.
     """
@@ -132,6 +136,16 @@ class Row:
     peak: float = 100e9
     core: Core | None = None
     estimates: frozenset[str] = frozenset()
+
+    @property
+    def phone(self) -> bool:
+        """Whether the device is a phone's GPU."""
+        return self.family in PHONES
+
+    @property
+    def adreno_core(self) -> Core | None:
+        """The core of an Adreno; None for other devices, as no compiler has confirmed theirs."""
+        return self.core if self.family == "adreno" else None
 
     @property
     def textures(self) -> bool:

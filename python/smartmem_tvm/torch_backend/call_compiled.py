@@ -15,6 +15,7 @@ import tvm_ffi
 from ..deploy.arguments import TensorKind
 from ..deploy.build import Compiled, compile
 from ..deploy.outputs import not_of_their_own
+from ..errors import shape_text
 from ..frontend import from_torch
 from ..ir.public_functions import MAIN
 from ..target import device_kind, device_of
@@ -113,4 +114,4 @@ def _type(tensor: torch.Tensor) -> tuple:
 
 
 def _listing(tensors: Sequence[torch.Tensor]) -> str:
-    return ", ".join(f"{'x'.join(map(str, each.shape)) or 'scalar'} {each.dtype}" for each in tensors)
+    return ", ".join(f"{shape_text(each.shape)} {each.dtype}" for each in tensors)

@@ -89,6 +89,6 @@ def test_a_610_has_no_wide_window():
 def test_other_targets_have_their_registers_of_before():
     for name in ("opencl", "mali-g76"):
         params = GpuMatmulParams.of(Limits.of(parse_target(name)))
-        assert params.of_type("float16") is params and not params.looked_at
+        assert params.of_type("float16") is params and params.compiled_core is None
         tile = GpuTile(64, 64, 16, 4, 4)
         assert tile.registers == tile.values + 40

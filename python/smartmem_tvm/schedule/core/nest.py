@@ -153,13 +153,11 @@ class Scope:
         if lanes == 1:
             return self.loop(length, body, name)
 
-        def vector(first) -> tirx.Stmt:
-            return self.loop(lanes, lambda j: body(first + j), "j", VECTOR)
+        def vector(first, width: int = lanes) -> tirx.Stmt:
+            return self.loop(width, lambda j: body(first + j), "j", VECTOR)
 
-        if not recomputes:
-            last = self._vector(index(length - rest), rest, body) if rest else None
-        else:
-            last = vector(index(length - lanes)) if rest else None
+        end = lanes if recomputes else rest
+        last = vector(index(length - end), end) if rest else None
         return block(self.loop(count, lambda q: vector(q * index(lanes)), name), last)
 
     def _vector(self, first, lanes: int, body: Callable) -> tirx.Stmt:

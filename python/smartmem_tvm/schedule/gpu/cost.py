@@ -78,9 +78,9 @@ class BlockKernel(NamedTuple):
     blocks : int
         Thread blocks.
     threads, shared_bytes, registers : int
-        What a thread block takes of a processor: threads, shared memory, and registers of each thread.
+        The share of a processor that a thread block takes: threads, shared memory, and registers of each thread.
     work : tuple of BlockWork
-        What a thread block does, one after the other.
+        The parts of a thread block's work, one after the other.
     waits : tuple of Wait
         Its latencies.
     cached : float

@@ -94,7 +94,7 @@ class Processor:
     threads, blocks, shared_bytes, registers : int
         Its limits on resident threads, thread blocks, bytes of shared memory and registers.
     core : Core or None
-        What a phone's core holds, which takes the place of these limits.
+        Registers, waves and local memory of an Adreno's core, in place of these limits.
     """
 
     lanes: int = 128
@@ -110,9 +110,8 @@ class Processor:
 
         No compiler holds those of Mali yet: with them, GEMMs in halves ask for up to 1.35x of the lines (2026-11-28).
         """
-        if device.core is None or device.family != "adreno":
-            return cls(shared_bytes=device.local_bytes)
-        return cls(shared_bytes=device.core.local_bytes, core=device.core)
+        core = device.adreno_core
+        return cls(shared_bytes=device.local_bytes if core is None else core.local_bytes, core=core)
 
     def resident(self, threads: int, shared_bytes: int = 0, registers: int = 0) -> int:
         """Return the number of resident thread blocks (occupancy).

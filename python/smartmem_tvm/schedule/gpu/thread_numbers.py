@@ -35,14 +35,13 @@ _ROWS, _ROWS_EVEN = 12, 16
 _TRIP, _COPIED = 45, 8
 # Instructions of a thread outside of the loop, for its place and for each result that it finishes and stores: fitted.
 _START, _FINISHED = 150, 7
-_WIDENED = (
-    3  # instructions that add a sum of halves to one of float32 (widen, add, clear): read off Mesa's code, 2026-11-28
-)
+# Instructions that add a sum of halves to one of float32 (widen, add, clear): read off Mesa's code, 2026-11-28.
+_WIDENED = 3
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a thread of a product holds.
+    """The numbers of four bytes that a thread of a product holds.
 
     Attributes
     ----------

@@ -18,6 +18,7 @@ from ...deploy.binary_cache import BinaryCache, cache_of
 from ...errors import UserError
 from ...mesa_folder import FOLDER_VARIABLE as MESA_VARIABLE
 from ...mesa_folder import PROGRAM, ROOT, enter, mesa_folder, mesa_problem, mesa_version
+from ...tables.targets import Row
 
 FOLDER_VARIABLE = "SMARTMEM_ISA_CACHE"
 """Environment variable that names the folder of kept results; ``0`` for none."""
@@ -78,6 +79,11 @@ def require(gpu: int) -> None:
         raise UserError(f"Mesa compiles no OpenCL for Adreno {gpu}; give --gpu {nearest}, the nearest that it takes.")
     if problem := mesa_problem():
         raise UserError(f"{problem[0].upper()}{problem[1:]}.")
+
+
+def gpu_of(row: Row | None) -> int | None:
+    """Return the number of the Adreno in a row of `tables.targets`; None for other devices."""
+    return int(row.name.rpartition("-")[2]) if row is not None and row.family == "adreno" else None
 
 
 def compile_all(

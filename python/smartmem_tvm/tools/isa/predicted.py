@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this package's models say of a kernel for Adreno before it is compiled: registers, waves, its inner loop."""
+"""Registers, waves and the inner loop of a kernel for Adreno by this package's models, before it is compiled."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...schedule.gpu import thread_numbers
+from ...schedule.gpu.machine import VECTOR
 from ...schedule.gpu.matmul.matmul_tile import GpuTile
 from ...schedule.gpu.waves import allotted, waves
 from ...tables.targets import Core
@@ -69,7 +70,7 @@ def _gemm(tile: Numbers, facts: Numbers, halves: bool) -> int:
 def _loop(tile: Numbers, halves: bool) -> int:
     own = _tile(tile)
     whole = own.unroll == own.slice_depth  # else the inner loop is within a tile of terms, and copies nothing
-    copied = -(-own.staged // 4) if whole else 0
+    copied = -(-own.staged // VECTOR) if whole else 0
     return thread_numbers.gemm_trip(own.thread_rows, own.thread_columns, own.unroll, copied, halves)
 
 

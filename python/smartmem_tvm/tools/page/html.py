@@ -23,7 +23,7 @@ def report_data(sources: Sources) -> dict:
     -------
     dict
         ``models``: see `page.network.network`, each with ``times`` and ``machine_codes`` of its kernels. ``curves``,
-        ``ablations``, ``devices``: see `page.tuning` and `page.devices`.
+        ``ablations``, ``devices``: see `page.search_curves` and `page.device_times`.
     """
     with as_written("One of the files of the report", "make it again"):
         models = [network(*each) for each in sources.models]

@@ -15,8 +15,8 @@ from ...ir.half import FLOAT, HALF
 from ...ir.index_map import function_name
 from ...ir.map_functions import map_functions
 from ...ir.walk import contains
-from ...tables.functions import FAMILIES, LIBRARY, formula_of
-from ...target import is_gpu, target_row
+from ...tables.functions import LIBRARY, formula_of
+from ...target import Limits, is_gpu
 
 _LEAVES = (tirx.Var, tirx.FloatImm)
 
@@ -45,8 +45,7 @@ class NativeFunctions:
 
 def _on_phone() -> bool:
     target = tvm.target.Target.current(allow_none=True)
-    row = target_row(target) if target is not None and is_gpu(target) else None
-    return row is not None and row.family in FAMILIES
+    return target is not None and is_gpu(target) and Limits.of(target).phone
 
 
 def _rewritten(func: tirx.PrimFunc) -> tirx.PrimFunc:

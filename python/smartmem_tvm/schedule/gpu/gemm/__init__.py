@@ -3,8 +3,8 @@
 
     class                            what it is
     -------------------------------  --------------------------------------------------------------------------------
-    skeleton.GpuGemm                    thread blocks in their order, rounds of tiles of terms, split-K
-    skeleton.GpuEpilogue                the way of a sum to its result: finished, or as a partial sum (`split_k`)
+    skeleton.GpuGemm                 thread blocks in their order, rounds of tiles of terms, split-K
+    skeleton.GpuEpilogue             the way of a sum to its result: finished, or as a partial sum (`split_k`)
     product.MatmulProduct            batch, rows, columns and depth of a contraction, each as one fused index
     operand.Operand                  an operand as a function of fused indices; views and windows are inside it
 

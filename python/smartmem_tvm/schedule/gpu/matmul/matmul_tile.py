@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
-from ....tables.targets import Row
+from ....tables.targets import Core, Row
 from ....target import GRAPH_LAUNCH, Limits
 from ...core.plans import Price
 from .. import cost, machine
@@ -101,7 +101,7 @@ class GpuMatmulParams(TileParams):
     round_latency : float
         Latency in cycles per tile of terms that only other threads can hide.
     halves : bool
-        Whether operands are float16; only models of phones ask.
+        Whether operands are float16; only `compiled_core` asks.
     tiles : tuple of (rows, columns, thread rows, thread columns)
         Candidates.
     depths, splits, slices : tuple of int
@@ -153,16 +153,14 @@ class GpuMatmulParams(TileParams):
         )
 
     @property
-    def looked_at(self) -> bool:
-        """Whether tiles are chosen by registers and instructions as Mesa's compiler has them.
+    def compiled_core(self) -> Core | None:
+        """The core for which tiles are chosen by registers and instructions as Mesa's compiler has them; else None.
 
-        They are on Adrenos whose large thread blocks do not get all registers, as on a 660. On a 740, which has them,
-        no tile of the plain model spilled, and ResNeXt-50 in halves would move 1.2x of the bytes (2026-11-28).
+        It is that of an Adreno whose large thread blocks do not get all registers, as of a 660. On a 740, which has
+        them, no tile of the plain model spilled, and ResNeXt-50 in halves would move 1.2x of the bytes (2026-11-28).
         """
-        device = self.limits.device
-        if device is None or device.family != "adreno" or device.core is None:
-            return False
-        return most_registers(device.core, _LARGE_BLOCK) < device.core.most
+        core = self.limits.adreno_core
+        return core if core is not None and most_registers(core, _LARGE_BLOCK) < core.most else None
 
     @property
     def element_bytes(self) -> int:
@@ -171,7 +169,7 @@ class GpuMatmulParams(TileParams):
 
     def of_type(self, factor: str) -> GpuMatmulParams:
         """Return the same for operands of a type."""
-        return replace(self, halves=factor == "float16") if self.looked_at else self
+        return replace(self, halves=factor == "float16") if self.compiled_core is not None else self
 
     def in_texels(self) -> GpuMatmulParams:
         """Return the same with only those tiles whose threads have whole vectors of columns."""
@@ -193,8 +191,8 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
 
 
 def _spills(tile: GpuTile, params: GpuMatmulParams) -> bool:
-    core = params.processor.core
-    if not params.looked_at or core is None:
+    core = params.compiled_core
+    if core is None:
         return False
     return tile.unroll > _TERMS_ADRENO or spills(core, tile.numbers(params.halves), tile.threads)
 
@@ -225,7 +223,7 @@ def described(
     vectors = -(-tile.thread_rows // VECTOR) + -(-tile.thread_columns // VECTOR)
     results = tile.thread_rows * tile.thread_columns
     instructions, registers = warps * (results + vectors + 2), tile.registers
-    if params.looked_at:
+    if params.compiled_core is not None:
         instructions = tile.threads * tile.slots(terms // tile.depth, params.halves) / terms / WARP
         registers = tile.numbers(params.halves)
     return BlockKernel(

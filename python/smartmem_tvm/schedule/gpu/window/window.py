@@ -162,17 +162,19 @@ class WindowSlide(WindowRule):
             tile = slide_tile_by_lines(lines, (axis, down, row), results, params)
         else:
             tile = self.tile or slide_tile(*extents, results, params, together)
-        most = {axis: tile.across, down: tile.down, row: tile.rows}
-        sizes = {v: largest_divisor(e[v], many) for v, many in most.items() if v is not None} | {v: e[v] for v in texel}
-        tile = without_spills(tile, lines, sizes, params)
+
+        def sizes(tile: SlideTile) -> dict:
+            wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
+            own = {v: largest_divisor(e[v], most) for v, most in wanted if v is not None and most > 1}
+            return own | {v: e[v] for v in texel}
+
+        tile = without_spills(tile, lines, sizes(tile), params)
         facts = dict(zip(("across", "down", "rows"), extents, strict=True))
         facts |= {"results": results, "terms": _terms(reduction), "together": together, **params.facts}
         tile = decide("gpu_window_slide", tile, **facts)
         if down is not None and tile.down > tile.across:
             reduction = along_last(reduction, down)
-        wanted = ((row, tile.rows), (down, tile.down), (axis, tile.across))
-        sizes = {var: largest_divisor(e[var], most) for var, most in wanted if var is not None and most > 1}
-        return SlideNest(reduction, order, sizes | {v: e[v] for v in texel}, tile.taps, tile.threads, texel)
+        return SlideNest(reduction, order, sizes(tile), tile.taps, tile.threads, texel)
 
 
 class TexelReduction(WindowRule):

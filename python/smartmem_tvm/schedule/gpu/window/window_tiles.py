@@ -10,7 +10,6 @@ from math import prod
 from typing import ClassVar
 
 from ....planner.texture_form import TEXEL
-from ....tables.targets import Core
 from ....target import Limits
 from ...core.expressions import largest_divisor
 from ...core.plans import Price
@@ -198,13 +197,8 @@ def product_tile(
 
 def _spills(tile: ProductTile, limits: Limits) -> bool:
     """Whether the sums of a thread in float32 spill on an Adreno: a 610 has 24 registers for each of 128 threads."""
-    core = _adreno(limits)
+    core = limits.adreno_core
     return core is not None and spills(core, Held(tile.thread_rows, tile.thread_columns, 1).window, tile.threads)
-
-
-def _adreno(limits: Limits) -> Core | None:
-    device = limits.device
-    return device.core if device is not None and device.family == "adreno" else None
 
 
 def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Price:
@@ -271,7 +265,7 @@ def without_spills(tile: SlideTile, lines: Lines, sizes: Mapping, params: GpuWin
     sizes : mapping of tirx.Var to int
         Results of a thread along spatial iterators.
     """
-    core = _adreno(params.limits)
+    core = params.limits.adreno_core
     if core is None or not lines.known:
         return tile
     taps = tile.taps
