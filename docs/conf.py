@@ -17,7 +17,8 @@ NAV = {
     "Targets": "cpu gpu opencl adreno android runner remote",
     "How it works": "design glossary passes fusion frontend torch_compile layouts layout_plans textures precision",
     "Memory and speed": "tuning explain roofline throughput memory_plan memory_budget memory_accesses compile_time",
-    "Results and checks": "figures ../benchmarks/README audit wild accuracy report checking testing tvm-issues",
+    "Results and checks": "figures ../benchmarks/README audit wild accuracy report checking testing "
+    "../benchmarks/random_graphs tvm-issues",
     "Development": "../CONTRIBUTING micro_kernels house ../CHANGELOG "
     "../native/README ../models/README ../tuning_logs/README",
 }
@@ -30,7 +31,7 @@ version = release = FACTS["__version__"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
 
 root_doc = "docs/index"
-include_patterns = ["docs/**", "*.md", "*/README.md"]
+include_patterns = ["docs/**", "*.md", "*/README.md", "benchmarks/*.md"]
 exclude_patterns = [".*", "build", "dist", "python", "tests", "scripts"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 4
