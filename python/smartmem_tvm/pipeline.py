@@ -57,6 +57,8 @@ _ON_REQUEST = {
     "channels-innermost": ("layout", lambda layout: layout is True),
     "plan-layout": ("layout", lambda layout: isinstance(layout, str)),
     "plan-memory": ("arena", bool),
+    "keep-caches": ("caches", bool),
+    "write-in-place": ("caches", bool),
     "transform-windows": ("winograd", bool),
     "native-functions": ("native_functions", bool),
     **dict.fromkeys(("gather-rows", "slice-weights", "join-slices", "stream-weights"), ("memory_budget", bool)),
@@ -175,6 +177,8 @@ _FINISH = (
 )
 
 PHASES = (
+    # Before operators change: it looks for what exporters write.
+    Phase("caches", ("keep-caches",)),
     # TVM would dispatch these operators to chains of small kernels, one of them wrong on some GPUs, or to a reduction
     # to pairs.
     Phase("mend", ("drop-empty", "lower-sorts", "lower-scans", "lower-argmax"), _gpu),
@@ -247,6 +251,7 @@ PHASES = (
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     Phase("slices", ("gather-rows", "slice-weights"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
+    Phase("write_caches", ("write-in-place",), option="caches"),
     Phase(
         "schedule",
         (
@@ -289,7 +294,7 @@ PHASES = (
     Phase("cuda_graph", ("capture-graphs",), _recorded),
     Phase("finish", _FINISH, _recorded),
 )
-_FIRST_OF_LOWERING = "schedule"
+_FIRST_OF_LOWERING = "write_caches"
 
 # TVM's own five passes, the baseline of every comparison.
 BASELINE_PHASES = (
@@ -328,9 +333,13 @@ def _split(target: tvm.target.Target | None) -> tuple[tuple[Phase, ...], tuple[P
     return phases[:first], phases[first:]
 
 
+def _schedule_phase(target: tvm.target.Target | None) -> Phase:
+    return next(phase for phase in lower_phases(target) if phase.name == "schedule")
+
+
 def prepare_passes(target: tvm.target.Target | None, options: Options | None = None) -> list[tvm.transform.Pass]:
     """Return the passes that bring kernels into the form that schedule rules and tuning records expect."""
-    phase, options = lower_phases(target)[0], options or Options()
+    phase, options = _schedule_phase(target), options or Options()
     before = phase.passes[: phase.passes.index("apply-records")]
     return [make_pass(name, options, target) for name in replace(phase, passes=before).chosen(options)]
 
@@ -340,7 +349,7 @@ def after_schedules(target: tvm.target.Target, options: Options | None = None) -
 
     A candidate of a tuner goes through them, too, so that what is measured is what a network runs.
     """
-    phase, options = lower_phases(target)[0], options or Options()
+    phase, options = _schedule_phase(target), options or Options()
     first, last = (phase.passes.index(name) for name in ("schedule-kernels", "lift-workspaces"))
     after = phase.passes[first + 1 : last]
     return [make_pass(name, options, target) for name in replace(phase, passes=after).chosen(options)]

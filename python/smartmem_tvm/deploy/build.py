@@ -211,7 +211,7 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
     graph = lift_weights(continue_log(graph, lowered.module))[0]
     compiled = Compiled(executable, graph, target, texel_reads=reads, seconds=seconds, **facts)
     if outputs is not None:
-        outputs.finish(compiled.run)
+        outputs.finish(lambda *arrays: compiled.run_whole(arrays))
     return compiled
 
 
@@ -266,6 +266,12 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
     _require_threads(target, options.schedule)
     _require_cpu(target, options)
     _require_main_for_budget(mod, options)
+    if options.caches and options.memory_budget:
+        raise UserError("Caches are kept outside of the arena, which a memory budget is for: leave one of them out.")
+    if options.caches and has_textures(target):
+        raise UserError(
+            "Caches are kept in buffers, and this target's tensors are in textures: use a CPU, cuda or opencl."
+        )
 
 
 def _require_threads(target, schedule: bool) -> None:

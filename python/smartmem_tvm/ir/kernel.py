@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import IRModule, ir, s_tir, tirx
 
 from .._tvm import mapped
+from .cache_rows import AXIS
 from .index_map import is_identity
 from .recent import Recent
 from .regions import access_regions, reads_apart
@@ -188,6 +189,8 @@ def parse(func: tirx.PrimFunc) -> Kernel:
 
 
 def _parse(func: tirx.PrimFunc) -> Kernel:
+    if AXIS in (func.attrs or {}):
+        raise Opaque("it writes rows into a cache")  # and a part of another kernel could not do so in place
     root = func.body
     if not isinstance(root, s_tir.SBlockRealize) or root.block.iter_vars:
         raise Opaque("the body is not a root block")
