@@ -56,7 +56,7 @@ _INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?":
 _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
-_CACHE = {"input": str, "output": str}
+_CACHE = {"input": str, "output": str, "axis": json_data.is_size}
 _SIZE = {"function": str, "inputs": [_INPUT], "outputs": [str], "own_outputs": [bool], "caches?": [_CACHE]}
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
 # The fields that readers of a manifest need.
@@ -161,11 +161,13 @@ def _cache_plan(manifest: Mapping) -> CachePlan:
 
     caches = {}
     for name, each in _functions(manifest).items():
-        inputs = [param["name"] for param in each["inputs"]]
-        held = [(pair["input"], pair["output"]) for pair in each.get("caches", ())]
-        if not all(past in inputs and present in each["outputs"] for past, present in held):
-            raise UserError(f"The {MANIFEST} names caches that are no inputs or outputs: compile the model again.")
-        caches[name] = [Cache(inputs.index(p), each["outputs"].index(o), p) for p, o in held]
+        inputs = {param["name"]: (number, len(param["shape"])) for number, param in enumerate(each["inputs"])}
+        caches[name] = []
+        for pair in each.get("caches", ()):
+            number, rank = inputs.get(pair["input"], (0, 0))
+            if pair["axis"] >= rank or pair["output"] not in each["outputs"]:
+                raise UserError(f"The {MANIFEST} names caches that are no inputs or outputs: compile the model again.")
+            caches[name].append(Cache(number, each["outputs"].index(pair["output"]), pair["input"], pair["axis"]))
     return CachePlan.of(caches, {name: _parameters(each) for name, each in _functions(manifest).items()})
 
 
@@ -247,7 +249,10 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         return [each.own for each in outputs(compiled.graph, name, kept=bool(compiled.stream))]
 
     def held(described: Mapping, name: str) -> dict:
-        pairs = [{"input": each.name, "output": described["outputs"][each.output]} for each in caches.get(name, ())]
+        pairs = [
+            {"input": each.name, "output": described["outputs"][each.output], "axis": each.axis}
+            for each in caches.get(name, ())
+        ]
         return {"caches": pairs} if pairs else {}
 
     caches = compiled.caches.functions

@@ -94,8 +94,7 @@ class Session:
         held = self.vm.caches
         if held is None:
             return self.run(*([inputs] if isinstance(inputs, Mapping) else inputs), function=function)
-        names = next(iter(self.every.values()))
-        given = dict(inputs) if isinstance(inputs, Mapping) else dict(zip(names, inputs))
+        given = self._by_name(inputs)
         for name in held.tensors:
             if name not in given:
                 raise UserError(f"Cache '{name}' has no array, and the model's file takes one: give it, or use `run`.")
@@ -106,6 +105,16 @@ class Session:
         for each in sorted(held.plan.functions.get(function, ()), key=lambda cache: cache.output):
             outputs.insert(each.output, held.tensors[each.name].numpy())
         return outputs
+
+    def without_caches(self, inputs: Sequence | Mapping) -> list:
+        """Return those of the file's inputs that `run` takes; see `Runnable.without_caches`."""
+        if self.vm.caches is None:
+            return list(inputs.values() if isinstance(inputs, Mapping) else inputs)
+        return [each for name, each in self._by_name(inputs).items() if name not in self.vm.caches.tensors]
+
+    def _by_name(self, inputs: Sequence | Mapping) -> dict:
+        names = next(iter(self.every.values()))
+        return dict(inputs) if isinstance(inputs, Mapping) else dict(zip(names, inputs))
 
     def function_of(self, inputs: Sequence) -> str:
         """Return the function that `run` runs for these inputs; see `Runnable.function_of`."""

@@ -64,6 +64,10 @@ class Runnable:
         """
         return self._session().run_whole(inputs, function)
 
+    def without_caches(self, inputs: Sequence | Mapping) -> list:
+        """Return those of the inputs of the model's file that `run` takes, in their order: all but the caches."""
+        return self._session().without_caches(inputs)
+
     @property
     def caches_now(self) -> dict[str, np.ndarray]:
         """Return copies of what is in the caches: input name -> array."""

@@ -28,11 +28,14 @@ class Cache:
         Positions of the old and the new state among the function's inputs and results.
     name : str
         Name of the input.
+    axis : int
+        The dimension that counts its rows.
     """
 
     input: int
     output: int
     name: str
+    axis: int
 
 
 def caches_of(function: relax.Function) -> list[Cache]:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import ir, relax, tirx
 
 from ...analysis.cache_writes import RowWrite, Writes
 from ...errors import UserError
@@ -18,6 +20,7 @@ from ...ir.index_map import variables
 from ...ir.public_functions import public_functions
 
 _KIND = "int64"
+_NAME = "write_rows"
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.KeepCaches")
@@ -75,7 +78,7 @@ class _Function:
             if reason:
                 self._refuse(inputs[at], reason)
                 continue
-            found[result] = write, Cache(at, number, inputs[at])
+            found[result] = write, Cache(at, number, inputs[at], write.axis)
         self._refuse_missing(inputs, outputs, {cache.name for _, cache in found.values()})
         return self._written(name, found) if found else self.mod
 
@@ -180,8 +183,22 @@ def _write(mod: tvm.IRModule, var: relax.Var, write: RowWrite) -> list[relax.Bin
     if write.circular:
         rows = emit(relax.op.floor_mod(rows, relax.const(shape[write.axis], _KIND)))
     kernel = rows_writer(shape, dtype, (write.sequences, count), write.axis, in_place=False)
-    builder = relax.BlockBuilder(mod)
-    gvar = builder.add_func(kernel, "write_rows")
-    mod.update(builder.get())
+    gvar = _added(mod, kernel)
     call = relax.call_tir(gvar, relax.Tuple([write.past, new, rows]), relax.TensorType(shape, dtype))
     return [*bindings, relax.VarBinding(var, relax.BlockBuilder().normalize(call))]
+
+
+def _added(mod: tvm.IRModule, kernel: tirx.PrimFunc) -> ir.GlobalVar:
+    """Add a kernel to a module, in place, unless it is there; return its variable.
+
+    A builder for the module would look for a free name without end where functions are called ``main_0``.
+    """
+    names = {each.name_hint: each for each in mod.get_global_vars()}
+    for number in itertools.count():
+        name = f"{_NAME}{number or ''}"
+        if name not in names:
+            gvar = relax.BlockBuilder().add_func(kernel, name)
+            mod[gvar] = kernel
+            return gvar
+        if isinstance(mod[name], tirx.PrimFunc) and tvm_ffi.structural_equal(mod[name], kernel):
+            return names[name]
