@@ -148,6 +148,7 @@ class Phase:
 
 
 _PLAN_MEMORY = (
+    "write-in-place",  # where kernels are not scheduled
     "keep-nan",
     "keep-floats",
     "bind-choices",
@@ -177,17 +178,15 @@ _FINISH = (
 )
 
 PHASES = (
-    # Before operators change: it looks for what exporters write.
-    Phase("caches", ("keep-caches",)),
     # TVM would dispatch these operators to chains of small kernels, one of them wrong on some GPUs, or to a reduction
     # to pairs.
     Phase("mend", ("drop-empty", "lower-sorts", "lower-scans", "lower-argmax"), _gpu),
     # Constants and inference forms first, so that weights are constants for the rewrite rules.
     Phase(
         "canonicalize",
-        # First, so that no other pass meets tensors without elements.
         (
-            "drop-empty",
+            "keep-caches",  # before operators change, as it looks for what exporters write
+            "drop-empty",  # before all others, so that they meet no tensors without elements
             "widen-bfloat16",
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
@@ -251,10 +250,10 @@ PHASES = (
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     Phase("slices", ("gather-rows", "slice-weights"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
-    Phase("write_caches", ("write-in-place",), option="caches"),
     Phase(
         "schedule",
         (
+            "write-in-place",
             "stage-padding",
             "align-windows",
             "split-reductions",
@@ -277,6 +276,7 @@ PHASES = (
     Phase(
         "schedule",
         (
+            "write-in-place",
             "lower-rotations",
             "lower-single-terms",
             "apply-records",
@@ -294,7 +294,7 @@ PHASES = (
     Phase("cuda_graph", ("capture-graphs",), _recorded),
     Phase("finish", _FINISH, _recorded),
 )
-_FIRST_OF_LOWERING = "write_caches"
+_FIRST_OF_LOWERING = "schedule"
 
 # TVM's own five passes, the baseline of every comparison.
 BASELINE_PHASES = (
@@ -333,13 +333,9 @@ def _split(target: tvm.target.Target | None) -> tuple[tuple[Phase, ...], tuple[P
     return phases[:first], phases[first:]
 
 
-def _schedule_phase(target: tvm.target.Target | None) -> Phase:
-    return next(phase for phase in lower_phases(target) if phase.name == "schedule")
-
-
 def prepare_passes(target: tvm.target.Target | None, options: Options | None = None) -> list[tvm.transform.Pass]:
     """Return the passes that bring kernels into the form that schedule rules and tuning records expect."""
-    phase, options = _schedule_phase(target), options or Options()
+    phase, options = lower_phases(target)[0], options or Options()
     before = phase.passes[: phase.passes.index("apply-records")]
     return [make_pass(name, options, target) for name in replace(phase, passes=before).chosen(options)]
 
@@ -349,7 +345,7 @@ def after_schedules(target: tvm.target.Target, options: Options | None = None) -
 
     A candidate of a tuner goes through them, too, so that what is measured is what a network runs.
     """
-    phase, options = _schedule_phase(target), options or Options()
+    phase, options = lower_phases(target)[0], options or Options()
     first, last = (phase.passes.index(name) for name in ("schedule-kernels", "lift-workspaces"))
     after = phase.passes[first + 1 : last]
     return [make_pass(name, options, target) for name in replace(phase, passes=after).chosen(options)]

@@ -274,6 +274,15 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
         )
 
 
+def _require_place_for_caches(target, options: Options) -> None:
+    if options.caches and options.memory_budget:
+        raise UserError("Caches are no part of what a memory budget counts: leave the budget or the caches out.")
+    if options.caches and is_gpu(target):
+        raise UserError(
+            f"Caches are kept on CPUs only, and the target is '{target.kind.name}': use cpu, or leave the caches out."
+        )
+
+
 def _require_threads(target, schedule: bool) -> None:
     if is_gpu(target) and not schedule:
         raise UserError(

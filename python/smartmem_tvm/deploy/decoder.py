@@ -27,7 +27,8 @@ class Decoder:
 
     Each decoder has caches of its own, of zeros at first, and shares the weights. It runs the model's largest size that
     the tokens fill, and pads to a size of the model where there is room: a model with the sizes of 1 and of 128 tokens
-    reads a prompt 128 tokens at a time.
+    reads a prompt 128 tokens at a time. Padding has positions behind the tokens, which the model must mask, and later
+    tokens write over its rows.
 
     Parameters
     ----------
@@ -147,8 +148,8 @@ class Decoder:
             raise UserError(f"{tokens} tokens are asked for: ask for at least one.")
         sampling, random = Sampling(temperature, top_k, top_p), np.random.default_rng(seed)
         with self._alone():
+            self._refuse_too_many(len(prompt) + tokens - 1, taken=0)
             self._length = 0
-            self._refuse_too_many(len(prompt) + tokens - 1)
             scores = self._feed(prompt)
             for left in reversed(range(tokens)):
                 found = sampling.token(scores, random)
@@ -172,7 +173,7 @@ class Decoder:
             raise UserError("Tokens are a list of at least one whole number: give their ids.")
         if tokens.min() < 0:
             raise UserError(f"{tokens.min()} is no id of a token: ids are numbers from 0 up.")
-        self._refuse_too_many(len(tokens))
+        self._refuse_too_many(len(tokens), self._length)
         before, scores = self._length, None
         try:
             while len(tokens):
@@ -227,12 +228,12 @@ class Decoder:
             return np.where(seen, 0, np.finfo(dtype).min).astype(dtype).reshape(dims)
         return seen.astype(dtype).reshape(dims)
 
-    def _refuse_too_many(self, more: int) -> None:
-        if self._length + more > self.capacity:
-            taken = f", and {self._length} are taken" if self._length else ""
+    def _refuse_too_many(self, more: int, taken: int) -> None:
+        if taken + more > self.capacity:
+            rows = f"{self.capacity} rows, and {taken} are taken" if taken else f"{self.capacity} rows"
             raise UserError(
-                f"The caches have {self.capacity} rows{taken}, and {more} tokens do not fit: give fewer, or compile "
-                f"the model with larger caches."
+                f"The caches have {rows}, and {more} more do not fit: give fewer tokens, or compile the model with "
+                f"larger caches."
             )
 
     def _tokens(self, function: str, params: Sequence[Parameter]) -> int:

@@ -43,11 +43,10 @@ def _buffers(kernel: tirx.PrimFunc) -> list:
 
 def _reason(kernel: tirx.PrimFunc, target: Target) -> str:
     """Return the reason why a kernel of a graph cannot be compiled, empty if it can."""
-    schedule = tuple(phase for phase in lower_phases(target) if phase.name == "schedule")
     mod = tvm.IRModule({"it": kernel.with_attr("global_symbol", "it")})
     try:
         with target:
-            scheduled = run_phases(mod, schedule, Options())
+            scheduled = run_phases(mod, lower_phases(target)[:1], Options())
         kernel_code(scheduled, target)
     except Exception as error:
         return _sentence(str(error)) or type(error).__name__

@@ -12,10 +12,10 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from .kernel import CACHE_AXIS
+
 CACHES = "smartmem.caches"
 """Function attribute: its caches as JSON, one `Cache` each."""
-AXIS = "smartmem.cache_axis"
-"""Attribute of a kernel that writes rows into a cache: the dimension of the cache that counts its rows."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def rows_writer(shape: Sequence[int], dtype: str, rows: Sequence[int], axis: int
     sequences, count = rows
     new = [count if at == axis else size for at, size in enumerate(shape)]
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
-        T.func_attr({"tirx.noalias": True, AXIS: axis})
+        T.func_attr({"tirx.noalias": True, CACHE_AXIS: axis})
         cache = T.arg("cache", T.Buffer(_sizes(shape), dtype))
         fresh = T.arg("fresh", T.Buffer(_sizes(new), dtype))
         numbers = T.arg("rows", T.Buffer(_sizes(rows), "int64"))

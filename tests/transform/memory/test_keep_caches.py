@@ -11,8 +11,9 @@ from cache_updates import FORMS, Update, drawn, expected
 from module_lines import module_lines
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import from_onnx
-from smartmem_tvm.ir.cache_rows import AXIS, Cache, caches_of
+from smartmem_tvm.ir.cache_rows import Cache, caches_of
 from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.ir.kernel import CACHE_AXIS
 from smartmem_tvm.ir.walk import stores
 from smartmem_tvm.transform import KeepCaches, WriteInPlace
 
@@ -56,7 +57,7 @@ def test_a_run_stores_the_new_rows_and_nothing_else():
     """One store in the kernel, in loops over the new rows: their numbers are what a token writes."""
     update = Update("elements", (1, 4, 256, 64), 2, 1)
     mod = WriteInPlace()(KeepCaches()(from_onnx(update.model())))
-    (kernel,) = [func for func in mod.functions.values() if AXIS in (func.attrs or {})]
+    (kernel,) = [func for func in mod.functions.values() if CACHE_AXIS in (func.attrs or {})]
     assert len(stores(kernel.body)) == 1
     points, body = 1, kernel.body.block.body
     while isinstance(body, tvm.tirx.For):

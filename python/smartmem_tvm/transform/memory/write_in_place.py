@@ -7,7 +7,8 @@ import tvm
 from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...ir.cache_rows import AXIS, rows_writer
+from ...ir.cache_rows import rows_writer
+from ...ir.kernel import CACHE_AXIS
 from ...ir.rewrite_calls import rewrite_calls
 
 _CALL_TIR = ir.Op.get("relax.call_tir")
@@ -38,14 +39,14 @@ class WriteInPlace:
 
 
 def _is_writer(func: tirx.PrimFunc) -> bool:
-    return AXIS in (func.attrs or {})
+    return CACHE_AXIS in (func.attrs or {})
 
 
 @mutator
 class _InPlace(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, kernels: list[ir.GlobalVar]):
         super().__init__(mod)
-        self._axes = {gvar: int(mod[gvar].attrs[AXIS]) for gvar in kernels}
+        self._axes = {gvar: int(mod[gvar].attrs[CACHE_AXIS]) for gvar in kernels}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
