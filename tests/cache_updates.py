@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-FORMS = ("where", "where-not", "elements", "nd", "tensor", "circular")
+FORMS = ("where", "where-not", "elements", "nd", "coordinates", "tensor", "circular")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Update:
     def inputs(self, random: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw arrays."""
         length, most = self.shape[self.axis], self.shape[self.axis] - self.count
-        if self.form in ("elements", "nd"):
+        if self.form in ("elements", "nd", "coordinates"):
             rows = random.permutation(length)[: self.count]
             rows = np.where(random.random(self.count) < 0.3, rows - length, rows)  # some count from the end
         else:
@@ -87,6 +87,18 @@ class Update:
                 node("Expand", "at", constant(np.array(self.new)), name="every"),
                 node("ScatterElements", "past", "every", "new", name="present", axis=self.axis),
             ]
+        elif self.form == "coordinates":  # as many as there are dimensions up to the axis, and one more if there is one
+            grid = self.new[: self.axis + 2]
+            counted = [constant(np.indices(grid)[at][..., None]) for at in range(len(grid))]
+            counted[self.axis] = "column"
+            flat = [-1 if at == self.axis else 1 for at in range(len(grid))]
+            nodes = [
+                node("Reshape", "rows", constant(np.array(flat)), name="at"),
+                node("Expand", "at", constant(np.array(grid)), name="every"),
+                node("Unsqueeze", "every", constant(np.array([-1])), name="column"),
+                node("Concat", *counted, name="places", axis=-1),
+                node("ScatterND", "past", "places", "new", name="present"),
+            ]
         elif self.form == "nd":
             order = [self.axis, *(at for at in range(rank) if at != self.axis)]
             nodes = [
@@ -120,7 +132,7 @@ def drawn(form: str, random: np.random.Generator) -> Update:
     axis = int(random.integers(1 if form in ("tensor", "circular") else 0, rank))
     shape[axis] = int(random.integers(2, 9))
     count = 1 if form.startswith("where") else int(random.integers(1, shape[axis] + 1))
-    kind = "int64" if form == "nd" or random.random() < 0.5 else "int32"
+    kind = "int64" if form in ("nd", "coordinates") or random.random() < 0.5 else "int32"
     if form in ("tensor", "circular"):
         kind = "int64"
     return Update(form, tuple(shape), axis, count, kind)

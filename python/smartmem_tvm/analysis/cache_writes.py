@@ -61,7 +61,8 @@ class Writes:
         """Return how a tensor comes from an input by new rows; None if it does in no way that is known.
 
         Known are ``where(numbers == place, new, past)``, ``scatter_elements`` with one number for each row,
-        ``scatter_nd`` along the first dimension (also of a transposed tensor), and what ONNX's TensorScatter becomes.
+        ``scatter_nd`` along the first dimension (also of a transposed tensor) or at whole places, of which one
+        coordinate is data, and what ONNX's TensorScatter becomes.
         """
         call = self._call(result)
         found = next((found for way in self._ways() if (found := way(call)) is not None), None)
@@ -70,7 +71,8 @@ class Writes:
         return found
 
     def _ways(self) -> tuple[Callable, ...]:
-        return self._by_choice, self._by_elements, self._by_places, self._by_turned_places, self._by_start
+        turned = self._by_turned_places
+        return self._by_choice, self._by_elements, self._by_places, turned, self._by_coordinates, self._by_start
 
     def _call(self, expr: relax.Expr) -> relax.Expr:
         while isinstance(expr, relax.Var) and expr in self._values:
@@ -165,6 +167,32 @@ class Writes:
         new = relax.op.permute_dims(inner.new, second)
         return RowWrite(self._input(before.args[0]), new, inner.rows, 1, first[0])
 
+    def _by_coordinates(self, call: relax.Expr) -> RowWrite | None:
+        """``scatter_nd`` at a grid of places: all coordinates but one are constants that count."""
+        if not self._is(call, "scatter_nd") or str(call.attrs.reduction) != "update":
+            return None
+        past, indices, new = call.args
+        shape, joined = _shape(call), self._call(self._unwrapped(indices, 0))
+        if not self._is(joined, "concat") or not isinstance(joined.args[0], relax.Tuple):
+            return None
+        columns, (*grid, width) = list(joined.args[0].fields), _shape(joined)
+        if int(joined.attrs.axis) % (len(grid) + 1) != len(grid) or not len(columns) == width == len(grid):
+            return None
+        data = [at for at, column in enumerate(columns) if not _counts(self._call(column), grid, at)]
+        if len(data) != 1:
+            return None
+        (axis,) = data
+        wanted = tuple(grid[axis] if at == axis else size for at, size in enumerate(shape))
+        rows = self._call(columns[axis])
+        if tuple(grid) != wanted[: len(grid)] or _shape(new) != wanted or not self._is(rows, "expand_dims", "reshape"):
+            return None
+        rows = rows.args[0]
+        if _shape(rows) != tuple(grid):
+            return None
+        rows = self._call(rows).args[0] if self._is(rows, "broadcast_to") else rows
+        sequences = _sequences(_aligned(_shape(rows), len(grid)), shape[: len(grid)], axis, grid[axis])
+        return RowWrite(self._input(past), new, rows, sequences, axis) if sequences else None
+
     def _by_start(self, call: relax.Expr) -> RowWrite | None:
         """What the front end makes of ONNX's TensorScatter: the first row of each sequence, and those after it."""
         if not self._is(call, "where") or not self._is(call.args[1], "gather_elements"):
@@ -224,6 +252,13 @@ def _order(call: ir.Call) -> list[int]:
     axes = call.attrs.axes
     rank = len(call.args[0].ty.shape)
     return [int(each) % rank for each in axes] if axes is not None else list(reversed(range(rank)))
+
+
+def _counts(expr: relax.Expr, grid: list[int], axis: int) -> bool:
+    """Whether a tensor is a constant with the coordinate along one dimension of each place of a grid."""
+    if not isinstance(expr, ir.GenericConst):
+        return False
+    return np.array_equal(expr.value.numpy(), np.indices(grid)[axis][..., None])
 
 
 def _number(expr: relax.Expr) -> int | None:
