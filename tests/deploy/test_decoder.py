@@ -17,6 +17,7 @@ from smartmem_tvm import UserError
 from smartmem_tvm.cli import main
 from smartmem_tvm.deploy.export import load, require_no_caches
 from smartmem_tvm.deploy.sampling import Sampling
+from smartmem_tvm.ir.several_sizes import with_sizes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
 from decoder_network import ELEMENTS, Decoder
@@ -183,6 +184,32 @@ def test_a_model_without_caches_is_no_decoder():
         sm.Decoder(compiled)
 
 
+def test_a_model_in_which_no_cache_is_found_is_refused():
+    model = Update("where", (1, 2, 4, 2), 2, 1).model()
+    next(each for each in model.graph.node if each.op_type == "Equal").op_type = "Greater"
+    with pytest.raises(UserError, match="so it has no caches to keep"):
+        sm.compile(sm.from_onnx(model), options=sm.Options(caches=True))
+
+
+def test_sizes_must_have_the_same_caches():
+    modules = [sm.from_onnx(Update("where", (1, 2, 4, 2), 2, 1).model()) for _ in range(2)]
+    other = Update("where", (1, 2, 4, 3), 2, 1).model()
+    next(each for each in other.graph.node if each.op_type == "Equal").op_type = "Greater"
+    with pytest.raises(UserError, match="'past' can be caches at some of the model's sizes only"):
+        sm.compile(with_sizes([modules[0], sm.from_onnx(other)]), options=sm.Options(caches=True))
+    wider = sm.from_onnx(Update("where", (1, 2, 4, 3), 2, 1).model())
+    with pytest.raises(UserError, match="Cache 'past' has the shape 1x2x4x2 in one size of the model and 1x2x4x3"):
+        sm.Decoder(sm.compile(with_sizes([modules[1], wider]), options=sm.Options(caches=True)))
+
+
+def test_what_has_no_caches_yet_is_refused():
+    mod = sm.from_onnx(Update("where", (1, 2, 4, 2), 2, 1).model())
+    with pytest.raises(UserError, match="Caches are kept on CPUs only"):
+        sm.compile(mod, "cuda", sm.Options(caches=True))
+    with pytest.raises(UserError, match="memory budget"):
+        sm.compile(mod, options=sm.Options(caches=True, memory_budget=10**6))
+
+
 def test_inputs_must_be_known():
     options = sm.Options(caches={"past": "present"})
     compiled = sm.compile(sm.from_onnx(Update("where", (1, 2, 4, 2), 2, 1).model()), options=options)
@@ -217,6 +244,7 @@ def test_other_commands_know_a_folder_with_caches_or_refuse_it(folder, capsys):
     assert main(["run", str(folder), "--repeat", "1"]) == 0
     assert "present.0.value" in capsys.readouterr().out
     assert main(["inspect", str(folder)]) == 0
+    assert "past_key_values.0.key, given back as present.0.key" in capsys.readouterr().out
     for caches in ({"caches": manifest["caches"]}, {"caches": manifest["sizes"][0]["caches"]}):
         with pytest.raises(UserError, match="keeps caches between inferences"):
             require_no_caches(folder, caches)

@@ -37,6 +37,7 @@ from ..transform.memory.capture_graphs import kernels_per_graph
 from ..tvm_lock import one_at_a_time
 from ..tvm_mends.check_images import CheckImages, planned_memory
 from .argument_checks import trust_own_tensors
+from .caches import require_caches
 from .check_bounds import with_bounds_checks
 from .compiled import Compiled
 from .cpu_build import build_for_cpu
@@ -193,6 +194,8 @@ def _with_refused_textures_in_buffers(graph: tvm.IRModule, target, options: Opti
 
 def _generated(graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None) -> Compiled:
     """Generate code for a graph of kernels; `start` is the time at which the compilation began."""
+    if options.caches:
+        require_caches(graph)
     with target:
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
         lowered = lower(graph, target, dump, check=outputs)

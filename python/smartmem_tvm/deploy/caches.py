@@ -10,7 +10,9 @@ import numpy as np
 import tvm
 
 from ..errors import UserError, shape_text
-from ..ir.cache_rows import Cache
+from ..ir.cache_rows import Cache, caches_of
+from ..ir.public_functions import public_functions
+from ..ir.several_sizes import size_functions
 from ..narrow import to_bytes
 from .arguments import Parameter, TensorKind
 
@@ -80,6 +82,29 @@ class CachePlan:
         """Return those of a function's results, or of facts about them, that a caller gets."""
         held = {each.output for each in self.functions.get(function, ())}
         return [each for number, each in enumerate(every) if number not in held]
+
+
+def require_caches(graph: tvm.IRModule) -> None:
+    """Refuse a model in which no caches were found, and sizes of a model with different ones.
+
+    Raises
+    ------
+    UserError
+    """
+    found = {name: {each.name for each in caches_of(graph[name])} for name in public_functions(graph)}
+    if not any(found.values()):
+        raise UserError(
+            "No input of the model comes back with new rows by Where, ScatterElements, ScatterND or TensorScatter, so "
+            "it has no caches to keep: export it with caches of a fixed size, or leave the caches out."
+        )
+    sizes = [found[name] for name in size_functions(graph)]
+    differ = set().union(*sizes) - set.intersection(*sizes) if sizes else set()
+    if differ:
+        names = ", ".join(f"'{each}'" for each in sorted(differ))
+        raise UserError(
+            f"{names} can be caches at some of the model's sizes only: name the caches that all sizes have, or compile "
+            f"these sizes by themselves."
+        )
 
 
 class HeldCaches:
