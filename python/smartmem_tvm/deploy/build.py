@@ -32,7 +32,7 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.schedule_kernels import without_plans
-from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target, runs_ours
+from ..target import has_textures, host_target, is_cpu, is_gpu, is_opencl, parse_target, runs_ours
 from ..transform.memory.capture_graphs import kernels_per_graph
 from ..tvm_lock import one_at_a_time
 from ..tvm_mends.check_images import CheckImages, planned_memory
@@ -280,9 +280,10 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
 def _require_place_for_caches(target, options: Options) -> None:
     if options.caches and options.memory_budget:
         raise UserError("Caches are no part of what a memory budget counts: leave the budget or the caches out.")
-    if options.caches and is_gpu(target):
+    if options.caches and not (is_cpu(target) or (is_opencl(target) and not has_textures(target))):
         raise UserError(
-            f"Caches are kept on CPUs only, and the target is '{target.kind.name}': use cpu, or leave the caches out."
+            "Caches are kept in buffers of CPUs and of OpenCL, and this target is another: use cpu or opencl, or "
+            "leave the caches out."
         )
 
 
