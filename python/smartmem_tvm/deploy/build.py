@@ -269,12 +269,7 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
     _require_threads(target, options.schedule)
     _require_cpu(target, options)
     _require_main_for_budget(mod, options)
-    if options.caches and options.memory_budget:
-        raise UserError("Caches are kept outside of the arena, which a memory budget is for: leave one of them out.")
-    if options.caches and has_textures(target):
-        raise UserError(
-            "Caches are kept in buffers, and this target's tensors are in textures: use a CPU, cuda or opencl."
-        )
+    _require_place_for_caches(target, options)
 
 
 def _require_place_for_caches(target, options: Options) -> None:
