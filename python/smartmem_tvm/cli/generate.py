@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 NAME = "generate"
 HELP = "write the tokens that follow a prompt, with a language model that was compiled with caches"
 EXAMPLE = """\
-  smartmem compile llama.onnx -o llama --cache auto \\
-      --shape 'input_ids:1,{1,128}' --shape 'position_ids:1,{1,128}'
   smartmem generate llama --prompt-ids 1,2,3 --tokens 64
   smartmem generate llama --prompt-ids 1,2,3 --tokens 64 --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
+
+  with a folder made by:
+  smartmem compile llama.onnx -o llama --cache auto \\
+      --shape 'input_ids:1,{1,128}' --shape 'position_ids:1,{1,128}'
 
 Ids go in and come out: the tokenizer is yours. Without a temperature the token with the largest score is taken. The
 inputs of the model are known by the names that exporters use; name others with --ids, --positions and --mask."""
