@@ -13,7 +13,7 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 FACTS = runpy.run_path(str(ROOT / "python" / "smartmem_tvm" / "_version.py"))
 NAV = {
-    "Start": "../README commands options python shapes api limits",
+    "Start": "../README commands options python shapes decoding api limits",
     "Targets": "cpu gpu opencl adreno android runner remote",
     "How it works": "design glossary passes fusion frontend torch_compile layouts layout_plans textures precision",
     "Memory and speed": "tuning explain roofline throughput memory_plan memory_budget memory_accesses compile_time",

@@ -12,7 +12,8 @@ import pytest
 import smartmem_tvm as sm
 from opencl_package import PYTHON, python
 
-VERBS = {"Compiled", "Options", "UserError", "compile", "compile_baseline", "from_onnx", "from_torch", "graph_cost"}
+VERBS = {"Compiled", "Decoder", "Options", "UserError"}
+VERBS |= {"compile", "compile_baseline", "from_onnx", "from_torch", "graph_cost"}
 # For a package in a folder on the path: TVM must not search for installed packages.
 ON_THE_PATH = {"TVM_DEVICE_BACKEND_AUTOLOAD": "0"}
 

@@ -23,6 +23,7 @@ from ._version import __version__, version_problem
 if TYPE_CHECKING:  # for tools that read the package without running it
     from .deploy.build import compile, compile_baseline, optimize
     from .deploy.compiled import Compiled
+    from .deploy.decoder import Decoder
     from .errors import UserError
     from .frontend import from_onnx, from_torch
     from .graph_report import graph_cost
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # for tools that read the package without running it
 
 __all__ = [
     "Compiled",
+    "Decoder",
     "Options",
     "UserError",
     "__version__",
@@ -52,6 +54,7 @@ __getattr__, __dir__, _ = lazy(
     __name__,
     {
         "Compiled": "deploy.compiled",
+        "Decoder": "deploy.decoder",
         "Options": "pipeline",
         "UserError": "errors",
         "compile": "deploy.build",

@@ -62,7 +62,6 @@ def stated_types(mod: tvm.IRModule, key: str, function: str = "main") -> list[st
     return [str(name) for name in attributes[key]] if key in attributes else None
 
 
-def as_stated(arrays: Sequence[np.ndarray], mod: tvm.IRModule, function: str = "main") -> list[np.ndarray]:
-    """Return the outputs of a compiled module's function in the types that the model states."""
-    dtypes = stated_types(mod, OUTPUT_TYPES, function)
+def as_stated(arrays: Sequence[np.ndarray], dtypes: Sequence[str] | None) -> list[np.ndarray]:
+    """Return outputs in the types that the model states, as `stated_types` gives them."""
     return list(arrays) if dtypes is None else [from_bytes(*pair) for pair in zip(arrays, dtypes, strict=True)]

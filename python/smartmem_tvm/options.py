@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -52,6 +53,9 @@ class Options:
         Run `NativeFunctions`: exp, erf, tanh and others by the special unit of a phone's GPU (`tables.functions`).
     arena : bool
         Run `PlanMemory`; without, TVM plans storages for tensors of about one size.
+    caches : bool or mapping
+        Run `KeepCaches`: True for all caches that it finds, or input -> result of the caches. The compiled model keeps
+        them between its inferences (docs/decoding.md).
     memory_budget : int, str or None
         Bytes (or a size such as ``"60MB"``) for weights, tensors between kernels and workspaces, on a CPU:
         `SliceWeights`, `JoinSlices` and `StreamWeights` in the place of `PlanMemory` (see `deploy.streamed`).
@@ -93,6 +97,7 @@ class Options:
     winograd: bool | int = True
     native_functions: bool = True
     arena: bool = True
+    caches: bool | Mapping[str, str] = False
     memory_budget: int | str | None = None
     slice_budget: int | None = None
     cuda_graph: bool = True

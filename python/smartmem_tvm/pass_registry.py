@@ -195,6 +195,10 @@ def _transform_windows(options: Options, _: tvm.target.Target | None, *, result:
     return schedule.TransformWindows(result or None)
 
 
+def _keep_caches(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.KeepCaches(options.caches if isinstance(options.caches, Mapping) else None)
+
+
 def _ours(
     cls: type, section: str = "", make: Callable[..., tvm.transform.Pass] | None = None, needs_target: bool = False
 ) -> PassEntry:
@@ -216,6 +220,7 @@ def _summary(documented: object) -> str:
 
 _ENTRIES = (
     # Passes over operators, before they are legalized.
+    _ours(transform.KeepCaches, make=_keep_caches),
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
     _ours(transform.MultiplyBytes),
@@ -256,6 +261,7 @@ _ENTRIES = (
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     # Passes over kernels.
+    _ours(transform.WriteInPlace),
     _ours(schedule.StagePadding),
     _ours(schedule.AlignWindows),
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),

@@ -57,6 +57,8 @@ _ON_REQUEST = {
     "channels-innermost": ("layout", lambda layout: layout is True),
     "plan-layout": ("layout", lambda layout: isinstance(layout, str)),
     "plan-memory": ("arena", bool),
+    "keep-caches": ("caches", bool),
+    "write-in-place": ("caches", bool),
     "transform-windows": ("winograd", bool),
     "native-functions": ("native_functions", bool),
     **dict.fromkeys(("gather-rows", "slice-weights", "join-slices", "stream-weights"), ("memory_budget", bool)),
@@ -146,6 +148,7 @@ class Phase:
 
 
 _PLAN_MEMORY = (
+    "write-in-place",  # where kernels are not scheduled
     "keep-nan",
     "keep-floats",
     "bind-choices",
@@ -181,9 +184,9 @@ PHASES = (
     # Constants and inference forms first, so that weights are constants for the rewrite rules.
     Phase(
         "canonicalize",
-        # First, so that no other pass meets tensors without elements.
         (
-            "drop-empty",
+            "keep-caches",  # before operators change, as it looks for what exporters write
+            "drop-empty",  # before all others, so that they meet no tensors without elements
             "widen-bfloat16",
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
@@ -250,6 +253,7 @@ PHASES = (
     Phase(
         "schedule",
         (
+            "write-in-place",
             "stage-padding",
             "align-windows",
             "split-reductions",
@@ -272,6 +276,7 @@ PHASES = (
     Phase(
         "schedule",
         (
+            "write-in-place",
             "lower-rotations",
             "lower-single-terms",
             "apply-records",

@@ -29,6 +29,7 @@ from . import (
     explain,
     export,
     export_graph,
+    generate,
     inspect,
     isa,
     measure,
@@ -55,6 +56,7 @@ from .several_sizes import refuse_taken_apart
 COMMANDS: tuple[ModuleType, ...] = (
     compile_command,
     run,
+    generate,
     verify,
     explain,
     stats,

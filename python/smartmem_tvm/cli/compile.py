@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..peak_memory import peak_mb
 from .console import Result, peak_text, step, tuning_text
-from .model import add_compilation, add_memory_budget, add_model, compile_model
+from .model import add_cache, add_compilation, add_memory_budget, add_model, compile_model
 from .several_sizes import import_sizes, read_sizes, weights_text
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ EXAMPLE = """\
   smartmem compile models/swin_t.onnx -o swin
   smartmem compile model.onnx -o out --shape images:1,3,640,640
   smartmem compile model.onnx -o out --shape 'x:{1,4,8},3,224,224'        three sizes, with one set of weights
+  smartmem compile llama.onnx -o llama --cache auto                       a decoder, for smartmem generate
   smartmem compile models/swin_t.onnx -o phone --target adreno-740
 
 The folder holds lib.so (the code, loads with TVM's runtime; for a phone and without an NDK here lib.tar, its object
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder to write")
     add_compilation(parser)
     add_memory_budget(parser)
+    add_cache(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:

@@ -70,7 +70,7 @@ _NO_TRACKER = Ignored(lambda args: args.tracker is None, ("timeout",), "no devic
 
 # Command -> its cases.
 IGNORED: dict[str, tuple[Ignored, ...]] = {
-    "run": (_for_a_folder("bounds", takes=("shape",)), _ONE_SIZE, _SEED),
+    "run": (_for_a_folder("bounds", "cache", takes=("shape",)), _ONE_SIZE, _SEED),
     "verify": (_SEED,),
     "measure": (_SEED,),
     "reduce": (

@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace) -> Result:
     plan = memory(read_sources([args.folder], several=True).models[0][2].get("memory") or {}, manifest)
     figures = ("planned_bytes", "live_bytes", "weight_bytes", "storages")
     said = ("model", "target", "precision", "inputs", "values", "outputs", "kernels", "tuning", "link")
-    said = (*said, "sizes") if manifest.get("sizes") else said
+    said = (*said, *(each for each in ("sizes", "caches") if manifest.get(each)))
     data = {
         "folder": args.folder,
         **{key: manifest.get(key) for key in said},
@@ -55,6 +55,7 @@ def _render(console: Console, data: dict) -> None:
     rows += [("input", _tensor(each)) for each in data["inputs"] if "sizes" not in data]
     rows += [("fixed input", f"{name} = {value}") for name, value in (data["values"] or {}).items()]
     rows += [("output", name) for name in data["outputs"]]
+    rows += [("cache", f"{each['input']}, given back as {each['output']}") for each in data.get("caches", ())]
     rows += [("kernels", data["kernels"])] if "sizes" not in data else []
     rows += [("file", f"{name}, {size:,} bytes") for name, size in data["files"].items()]
     console.print(table(data["folder"], ("", ""), rows))

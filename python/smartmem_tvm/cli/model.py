@@ -45,6 +45,7 @@ TECHNIQUES = {
 
 
 CHECKS = ("maps", "outputs")
+_ALL_CACHES = "auto"
 PRECISIONS = tuple(TABLE)  # a test compares these with the pipeline's
 PLANNERS = ("reduction-dimension", "fluid", "exact")  # a test compares these, too
 
@@ -114,6 +115,39 @@ def add_memory_budget(parser: argparse._ActionsContainer) -> None:
         "run, large ones in slices (on a CPU)"
     )
     parser.add_argument("--memory-budget", type=argument_types.memory, metavar="SIZE", help=text)
+
+
+def add_cache(parser: argparse._ActionsContainer) -> None:
+    """Add ``--cache``."""
+    text = (
+        "keep an input that comes back with new rows as a cache in the compiled model, and write the new rows only, as "
+        "in --cache past_key_values.0.key=present.0.key (repeatable), or --cache auto for all that are found"
+    )
+    parser.add_argument("--cache", action="append", default=[], metavar="PAST=PRESENT", help=text)
+
+
+def parse_caches(texts: list[str]) -> bool | dict[str, str]:
+    """Return ``Options.caches`` from the texts of ``--cache``.
+
+    Raises
+    ------
+    UserError
+        If a text is neither ``auto`` nor a pair of names, or a name is repeated.
+    """
+    if texts == [_ALL_CACHES]:
+        return True
+    pairs: dict[str, str] = {}
+    for text in texts:
+        past, equals, present = text.partition("=")
+        if not (past and equals and present):
+            raise UserError(
+                f"--cache {text} must be the names of an input and an output, as in --cache past=present, or stand "
+                f"alone as --cache {_ALL_CACHES}."
+            )
+        if past in pairs or present in pairs.values():
+            raise UserError(f"--cache {text} gives a name twice; give each input and each output once.")
+        pairs[past] = present
+    return pairs
 
 
 def add_check(parser: argparse._ActionsContainer) -> None:
@@ -281,7 +315,10 @@ def graph_options(args: argparse.Namespace) -> Options:
     require_precision(parse_target(args.target), args.precision)
     techniques = {name: getattr(args, name) for name in TECHNIQUES if hasattr(args, name)}
     budget = getattr(args, "memory_budget", None)
-    return Options(**techniques, precision=args.precision, profiles=open_profiles(args), memory_budget=budget)
+    caches = parse_caches(getattr(args, "cache", []))
+    return Options(
+        **techniques, precision=args.precision, profiles=open_profiles(args), memory_budget=budget, caches=caches
+    )
 
 
 def open_profiles(args: argparse.Namespace) -> ProfileStore | None:

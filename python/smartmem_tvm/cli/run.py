@@ -17,6 +17,7 @@ from .argument_types import positive
 from .arrays import save_npz
 from .console import Result, peak_text, step, table, tuning_text
 from .model import (
+    add_cache,
     add_compilation,
     add_input,
     add_memory_budget,
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check-bounds", dest="bounds", action="store_true", help=text)
     add_compilation(parser)
     add_memory_budget(parser)
+    add_cache(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:
@@ -69,10 +71,10 @@ def execute(args: argparse.Namespace) -> Result:
         check_output(Path(args.timeline), source=Path(args.model))
     threads = set_threads(args.threads)
     model, names, arrays = _load(args) if Path(args.model).is_dir() else _compile(args)
-    function = model.function_of(arrays)
     with step("Running"):
-        outputs = dict(zip(names, model.run(*arrays)))
-        (latency,) = medians([inference(model.vm, arrays, function)], args.repeat, warm_up=1)
+        outputs = dict(zip(names, model.run_whole(arrays)))
+        given = model.without_caches(arrays)
+        (latency,) = medians([inference(model.vm, given, model.function_of(given))], args.repeat, warm_up=1)
     if args.timeline is not None:
         _draw(args, model)
     if args.output is not None:

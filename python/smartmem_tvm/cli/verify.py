@@ -12,6 +12,7 @@ from ..tables.precisions import OF_BFLOAT16, OF_HALF, PRECISIONS
 from . import argument_types
 from .console import Result, peak_text, step, table
 from .model import (
+    add_cache,
     add_compilation,
     add_input,
     add_memory_budget,
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tolerances(parser)
     add_compilation(parser)
     add_memory_budget(parser)
+    add_cache(parser)
 
 
 def add_tolerances(parser: argparse.ArgumentParser) -> None:
@@ -103,7 +105,7 @@ def execute(args: argparse.Namespace) -> Result:
     del models  # frees their weights, which the module holds in another form
     compiled = compile_model(args, mod)
     with step("Running the compiled model"):
-        got = [compiled.run(*given) for given in arrays]
+        got = [compiled.run_whole(given) for given in arrays]
     outputs: dict[str, dict] = {}
     for number, text in enumerate(texts):
         names, *both = output_names(mod, sizes[number]), got[number], expected[number]

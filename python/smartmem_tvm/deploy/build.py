@@ -32,11 +32,12 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.schedule_kernels import without_plans
-from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target, runs_ours
+from ..target import has_textures, host_target, is_cpu, is_gpu, is_opencl, parse_target, runs_ours
 from ..transform.memory.capture_graphs import kernels_per_graph
 from ..tvm_lock import one_at_a_time
 from ..tvm_mends.check_images import CheckImages, planned_memory
 from .argument_checks import trust_own_tensors
+from .caches import require_caches
 from .check_bounds import with_bounds_checks
 from .compiled import Compiled
 from .cpu_build import build_for_cpu
@@ -193,6 +194,8 @@ def _with_refused_textures_in_buffers(graph: tvm.IRModule, target, options: Opti
 
 def _generated(graph: tvm.IRModule, target, options: Options, start: float, outputs: OutputCheck | None) -> Compiled:
     """Generate code for a graph of kernels; `start` is the time at which the compilation began."""
+    if options.caches:
+        require_caches(graph)
     with target:
         dump = replace(options, dump_dir=f"{options.dump_dir}/lower") if options.dump_dir else options
         lowered = lower(graph, target, dump, check=outputs)
@@ -211,7 +214,7 @@ def _generated(graph: tvm.IRModule, target, options: Options, start: float, outp
     graph = lift_weights(continue_log(graph, lowered.module))[0]
     compiled = Compiled(executable, graph, target, texel_reads=reads, seconds=seconds, **facts)
     if outputs is not None:
-        outputs.finish(compiled.run)
+        outputs.finish(lambda *arrays: compiled.run_whole(arrays))
     return compiled
 
 
@@ -266,6 +269,17 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
     _require_threads(target, options.schedule)
     _require_cpu(target, options)
     _require_main_for_budget(mod, options)
+    _require_place_for_caches(target, options)
+
+
+def _require_place_for_caches(target, options: Options) -> None:
+    if options.caches and options.memory_budget:
+        raise UserError("Caches are no part of what a memory budget counts: leave the budget or the caches out.")
+    if options.caches and not (is_cpu(target) or (is_opencl(target) and not has_textures(target))):
+        raise UserError(
+            "Caches are kept in buffers of CPUs and of OpenCL, and this target is another: use cpu or opencl, or "
+            "leave the caches out."
+        )
 
 
 def _require_threads(target, schedule: bool) -> None:

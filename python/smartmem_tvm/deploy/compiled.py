@@ -11,11 +11,13 @@ from pathlib import Path
 import tvm
 
 from ..analysis.texel_reads import TexelReads
+from ..ir.cache_rows import caches_of
 from ..ir.public_functions import default_function, entry_functions, public_functions
 from ..ir.several_sizes import size_functions
-from ..narrow import as_stated
+from ..narrow import OUTPUT_TYPES, as_stated, stated_types
 from ..target import device_of, has_textures, is_opencl
 from .arguments import Parameter, parameters
+from .caches import CachePlan
 from .inference_session import Session
 from .outputs import outputs
 from .runnable import Runnable
@@ -94,7 +96,7 @@ class Compiled(Runnable):
             return self._streamed()
         device = device if device is not None else device_of(self.target)
         takers = entry_functions(self.graph)
-        return Machine(self.executable, self.weights, device, has_textures(self.target), takers)
+        return Machine(self.executable, self.weights, device, has_textures(self.target), takers, self.caches)
 
     def _streamed(self) -> StreamedMachine:
         """Return a machine that reads the weights from a file of its own."""
@@ -118,20 +120,34 @@ class Compiled(Runnable):
 
     @cached_property
     def functions(self) -> dict[str, list[Parameter]]:
-        """Return the inputs of each public function, by name, sorted."""
+        """Return the inputs of each public function that a caller gives, by name, sorted."""
+        return {name: self.caches.inputs(name, each) for name, each in self._parameters.items()}
+
+    @cached_property
+    def _parameters(self) -> dict[str, list[Parameter]]:
         return {name: parameters(self.graph, name) for name in public_functions(self.graph)}
+
+    @cached_property
+    def caches(self) -> CachePlan:
+        """Return the caches of the public functions."""
+        return CachePlan.of({name: caches_of(self.graph[name]) for name in self._parameters}, self._parameters)
 
     @cached_property
     def _first(self) -> Session:
         graph = self.graph  # not `self`, which would keep the session and its device memory alive
         default = default_function(graph)
         # Within a memory budget outputs lie in the arena.
-        found = {name: outputs(graph, name, kept=bool(self.stream)) for name in self.functions}
+        caches = self.caches
+        found = {name: caches.outputs(name, outputs(graph, name, kept=bool(self.stream))) for name in self.functions}
         sizes = {name: self.functions[name] for name in self.sizes}
         choose = SizeChoice(sizes) if sizes else None
-        return Session(
-            self.vm, self.functions, default, lambda arrays, name: as_stated(arrays, graph, name), found, choose=choose
-        )
+
+        def stated(arrays: list, name: str) -> list:
+            dtypes = stated_types(graph, OUTPUT_TYPES, name)
+            return as_stated(arrays, None if dtypes is None else caches.outputs(name, dtypes))
+
+        every = {name: [each.name for each in params] for name, params in self._parameters.items()}
+        return Session(self.vm, self.functions, default, stated, found, choose=choose, every=every)
 
     @property
     def sizes(self) -> list[str]:

@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 
     from ..planner.preload import PreloadPlan
     from .arguments import Parameter
+    from .caches import CachePlan
     from .compiled import Compiled
     from .inference_session import Session
     from .outputs import Output
     from .streamed import StreamedMachine
     from .weights import Machine
 
-FORMAT = 6
-_READ = (5, FORMAT)
-"""Formats that are read: one of format 5 is of one size, and otherwise the same."""
+FORMAT = 7
+_READ = (5, 6, FORMAT)
+"""Formats that are read: one of format 5 is of one size, and one of format 6 has no caches; otherwise they are the
+same."""
 _LOADED: dict[Path, int] = {}  # library of this process -> inode of the file that was loaded
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 PLAN = "stream.plan"
@@ -54,7 +56,8 @@ _INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?":
 _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
-_SIZE = {"function": str, "inputs": [_INPUT], "outputs": [str], "own_outputs": [bool]}
+_CACHE = {"input": str, "output": str, "axis": json_data.is_size}
+_SIZE = {"function": str, "inputs": [_INPUT], "outputs": [str], "own_outputs": [bool], "caches?": [_CACHE]}
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
 # The fields that readers of a manifest need.
 _SHAPE = {
@@ -64,6 +67,7 @@ _SHAPE = {
     "inputs": [_INPUT],
     "outputs": [str],
     "own_outputs?": [bool],
+    "caches?": [_CACHE],
     "sizes?": [_SIZE],
     "weights": [_WEIGHT],
     "sha256": dict,
@@ -128,11 +132,12 @@ class Loaded(Runnable):
         from .several_sizes import SizeChoice
 
         sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
-        described = sizes or {"main": self.manifest}
-        functions = {name: _parameters(each) for name, each in described.items()}
-        outputs = {name: _outputs(each) for name, each in described.items()}
+        described, caches = _functions(self.manifest), _cache_plan(self.manifest)
+        functions = {name: caches.inputs(name, _parameters(each)) for name, each in described.items()}
+        outputs = {name: caches.outputs(name, _outputs(each)) for name, each in described.items()}
+        every = {name: [param["name"] for param in each["inputs"]] for name, each in described.items()}
         choose = SizeChoice(functions) if sizes else None
-        return Session(self.vm, functions, None if sizes else "main", outputs=outputs, choose=choose)
+        return Session(self.vm, functions, None if sizes else "main", outputs=outputs, choose=choose, every=every)
 
 
 def _spec(inputs: list[dict]) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -143,6 +148,27 @@ def _parameters(described: Mapping) -> list[Parameter]:
     from .arguments import parameter_of_file
 
     return [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in described["inputs"]]
+
+
+def _functions(manifest: Mapping) -> dict[str, Mapping]:
+    """Return what the manifest says of each function, by its name."""
+    return {each["function"]: each for each in manifest.get("sizes", ())} or {"main": manifest}
+
+
+def _cache_plan(manifest: Mapping) -> CachePlan:
+    from ..ir.cache_rows import Cache
+    from .caches import CachePlan
+
+    caches = {}
+    for name, each in _functions(manifest).items():
+        inputs = {param["name"]: (number, len(param["shape"])) for number, param in enumerate(each["inputs"])}
+        caches[name] = []
+        for pair in each.get("caches", ()):
+            number, rank = inputs.get(pair["input"], (0, 0))
+            if pair["axis"] >= rank or pair["output"] not in each["outputs"]:
+                raise UserError(f"The {MANIFEST} names caches that are no inputs or outputs: compile the model again.")
+            caches[name].append(Cache(number, each["outputs"].index(pair["output"]), pair["input"], pair["axis"]))
+    return CachePlan.of(caches, {name: _parameters(each) for name, each in _functions(manifest).items()})
 
 
 def _outputs(described: Mapping) -> list[Output]:
@@ -222,7 +248,18 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
     def own(name: str) -> list[bool]:
         return [each.own for each in outputs(compiled.graph, name, kept=bool(compiled.stream))]
 
-    sizes = [{**each, "own_outputs": own(each["function"])} for each in manifest.get("sizes", ())]
+    def held(described: Mapping, name: str) -> dict:
+        pairs = [
+            {"input": each.name, "output": described["outputs"][each.output], "axis": each.axis}
+            for each in caches.get(name, ())
+        ]
+        return {"caches": pairs} if pairs else {}
+
+    caches = compiled.caches.functions
+    sizes = [
+        {**each, "own_outputs": own(each["function"]), **held(each, each["function"])}
+        for each in manifest.get("sizes", ())
+    ]
     folder, link = check_destination(folder, compiled.target), link_for(compiled.target)
     with writable(folder):
         partial = make_sibling(folder)
@@ -244,6 +281,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 **manifest,
                 **({"stream": compiled.stream} if compiled.stream else {}),
                 "own_outputs": own(compiled.sizes[0] if sizes else "main"),
+                **held(manifest, compiled.sizes[0] if sizes else "main"),
                 **({"sizes": sizes} if sizes else {}),
                 "weights": places,
                 "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS, EXPLANATION)},
@@ -283,8 +321,8 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
     if "stream" in manifest:
         return Loaded(manifest, _streamed(code, folder, manifest, memory_budget))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
-    takers = [each["function"] for each in manifest.get("sizes", ())] or ["main"]
-    return Loaded(manifest, Machine(code, weights, device, has_textures(target), takers))
+    takers, caches = list(_functions(manifest)), _cache_plan(manifest)
+    return Loaded(manifest, Machine(code, weights, device, has_textures(target), takers, caches))
 
 
 def _streamed(code: tvm.runtime.Module, folder: Path, manifest: Mapping, budget: int | str | None) -> StreamedMachine:
@@ -327,7 +365,7 @@ def read_manifest(folder: Path, elsewhere: bool = False, several: bool = False) 
     Parameters
     ----------
     several : bool
-        Whether the caller knows models of several sizes; they are refused otherwise.
+        Whether the caller knows models of several sizes and of caches; they are refused otherwise.
     """
     from ..target import host_target
 
@@ -352,6 +390,7 @@ def read_manifest(folder: Path, elsewhere: bool = False, several: bool = False) 
         raise UserError(f"{folder / MANIFEST} is not the one that was written; compile the model again.")
     if not several:
         require_one_size(folder, manifest)
+        require_no_caches(folder, manifest)
     return manifest
 
 
@@ -373,6 +412,20 @@ def require_one_size(folder: str | Path, manifest: Mapping) -> None:
         raise UserError(
             f"{folder} holds {len(sizes)} sizes of a model, and this command takes a folder of one: compile the model "
             f"for one size, as with --shape {' --shape '.join(inputs)}."
+        )
+
+
+def require_no_caches(folder: str | Path, manifest: Mapping) -> None:
+    """Refuse a model that keeps caches between its inferences.
+
+    Raises
+    ------
+    UserError
+    """
+    if manifest.get("caches"):
+        raise UserError(
+            f"{folder} keeps caches between inferences, which this command does not know: compile the model without "
+            f"--cache for it."
         )
 
 

@@ -48,6 +48,8 @@ class Session:
         Held during an inference.
     choose : SizeChoice, optional
         Of a model of several sizes: chooses the function by the shapes of the inputs.
+    every : mapping
+        Name of each function -> the names of its inputs with those of its caches, for `run_whole`.
     """
 
     vm: Machine
@@ -57,6 +59,7 @@ class Session:
     outputs: Mapping[str, Sequence[Output]] = field(default_factory=dict)
     turn: contextlib.AbstractContextManager = field(default_factory=threading.Lock)
     choose: SizeChoice | None = None
+    every: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _direct: dict[str | None, DirectCall] = field(default_factory=dict, init=False, repr=False)
 
     def another(self) -> Session:
@@ -80,6 +83,38 @@ class Session:
                 if found is not None:
                     return found
             return self._run(function, inputs, named)
+
+    @property
+    def caches(self) -> dict[str, tvm.runtime.Tensor]:
+        """Return the session's caches, which the model reads and writes where they are: input name -> tensor."""
+        return dict(self.vm.caches.tensors) if self.vm.caches is not None else {}
+
+    def run_whole(self, inputs: Sequence | Mapping, function: str | None = None) -> list[np.ndarray]:
+        """Run the model as its file has it; see `Runnable.run_whole`."""
+        held = self.vm.caches
+        if held is None:
+            return self.run(*([inputs] if isinstance(inputs, Mapping) else inputs), function=function)
+        given = self._by_name(inputs)
+        for name in held.tensors:
+            if name not in given:
+                raise UserError(f"Cache '{name}' has no array, and the model's file takes one: give it, or use `run`.")
+            held.put(name, given.pop(name))
+        if function is None:
+            function = self.choose((), given) if self.choose is not None else self._named(None)
+        outputs = self.run(given, function=function)
+        for each in sorted(held.plan.functions.get(function, ()), key=lambda cache: cache.output):
+            outputs.insert(each.output, held.tensors[each.name].numpy())
+        return outputs
+
+    def without_caches(self, inputs: Sequence | Mapping) -> list:
+        """Return those of the file's inputs that `run` takes; see `Runnable.without_caches`."""
+        if self.vm.caches is None:
+            return list(inputs.values() if isinstance(inputs, Mapping) else inputs)
+        return [each for name, each in self._by_name(inputs).items() if name not in self.vm.caches.tensors]
+
+    def _by_name(self, inputs: Sequence | Mapping) -> dict:
+        names = next(iter(self.every.values()))
+        return dict(inputs) if isinstance(inputs, Mapping) else dict(zip(names, inputs))
 
     def function_of(self, inputs: Sequence) -> str:
         """Return the function that `run` runs for these inputs; see `Runnable.function_of`."""

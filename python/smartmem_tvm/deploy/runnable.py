@@ -44,6 +44,35 @@ class Runnable:
         """
         return self._session().run(*inputs, function=function, **named)
 
+    def run_whole(self, inputs: Sequence | Mapping, function: str | None = None) -> list[np.ndarray]:
+        """Run a function as the model's file has it: with caches among its inputs and its outputs.
+
+        The arrays of the caches are put there before, and the caches keep the new state. Of a model without caches it
+        is `run`.
+
+        Parameters
+        ----------
+        inputs : sequence or mapping
+            One value for each input of the file, in their order or by name.
+        function : str, optional
+            As for `run`.
+
+        Raises
+        ------
+        UserError
+            As `run`, and if a cache has no array, or one of another shape or type.
+        """
+        return self._session().run_whole(inputs, function)
+
+    def without_caches(self, inputs: Sequence | Mapping) -> list:
+        """Return those of the inputs of the model's file that `run` takes, in their order: all but the caches."""
+        return self._session().without_caches(inputs)
+
+    @property
+    def caches_now(self) -> dict[str, np.ndarray]:
+        """Return copies of what is in the caches: input name -> array."""
+        return {name: tensor.numpy() for name, tensor in self._session().caches.items()}
+
     def function_of(self, inputs: Sequence | Mapping) -> str:
         """Return the function that `run` runs for these inputs: of several sizes, by their shapes.
 

@@ -25,6 +25,7 @@ from ..ir.walk import collect
 from ..narrow import to_bytes
 from ..tensor_arrays import array_of, tensor_of
 from ..transform.layout.check_textures import SCOPES
+from .caches import CachePlan, HeldCaches
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Machine(relax.VirtualMachine):
         Tensors may be in texture memory; TVM numbers each of its scopes like a device of its own.
     functions : collection of str
         The functions that take the weights: `ir.public_functions.entry_functions` of the compiled module.
+    caches : CachePlan, optional
+        The caches, of which each machine has its own.
     """
 
     def __init__(
@@ -79,12 +82,14 @@ class Machine(relax.VirtualMachine):
         device: tvm.runtime.Device | None = None,
         textures: bool = False,
         functions: Collection[str] = (MAIN,),
+        caches: CachePlan | None = None,
     ):
         self.device = device if device is not None else tvm.cpu()
         super().__init__(code, [self.device] * (1 + len(SCOPES) if textures else 1))
         self._code, self._textures = code, textures
         self._weights = _placed(weights, self.device)
         self._functions = frozenset(functions)
+        self.caches = HeldCaches(caches, self.device) if caches else None
 
     @property
     def on_cpu(self) -> bool:
@@ -108,7 +113,8 @@ class Machine(relax.VirtualMachine):
             If the weights are in one arena with the tensors of an inference.
         """
         weights = [Weight(tensor) for tensor in self._weights]  # already on the device
-        return Machine(self._code, weights, self.device, self._textures, self._functions)
+        caches = self.caches.plan if self.caches is not None else None
+        return Machine(self._code, weights, self.device, self._textures, self._functions, caches)
 
     def tensor(self, array: np.ndarray) -> tvm.runtime.Tensor:
         """Return an array on the device, as functions take it."""
@@ -136,13 +142,15 @@ class Machine(relax.VirtualMachine):
         """Return TVM's time evaluator; for functions with weights, it takes the model's inputs only."""
         clock = super().time_evaluator(function, device, **numbers)
         weights = self._weights if function in self._functions else ()
-        return lambda *tensors: clock(*tensors, *weights)
+        timed = lambda *tensors: clock(*tensors, *weights)  # noqa: E731
+        return timed if self.caches is None else self.caches.called(function, timed, whole=True)
 
     def __getitem__(self, name: str):
         function = super().__getitem__(name)
-        if name not in self._functions or not self._weights:
+        if name not in self._functions:
             return function
-        return lambda *inputs: function(*inputs, *self._weights)
+        bound = (lambda *inputs: function(*inputs, *self._weights)) if self._weights else function
+        return bound if self.caches is None else self.caches.called(name, bound)
 
 
 def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.runtime.Tensor, ...]:

@@ -28,6 +28,8 @@ DECISIONS = "smartmem.decisions"
 """Attribute of a PrimFunc: what is decided for its schedule, by name (`schedule.core.decisions`)."""
 FACTORS = "smartmem.factors"
 """Attribute of a PrimFunc: to which type the factors of its products may be rounded, ``bfloat16`` or ``tf32``."""
+CACHE_AXIS = "smartmem.cache_axis"
+"""Attribute of a PrimFunc that writes rows into a cache (`ir.cache_rows`): the dimension that counts the rows."""
 _parsed = Recent(256)
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 
@@ -188,6 +190,8 @@ def parse(func: tirx.PrimFunc) -> Kernel:
 
 
 def _parse(func: tirx.PrimFunc) -> Kernel:
+    if CACHE_AXIS in (func.attrs or {}):
+        raise Opaque("it writes rows into a cache")  # and a part of another kernel could not do so in place
     root = func.body
     if not isinstance(root, s_tir.SBlockRealize) or root.block.iter_vars:
         raise Opaque("the body is not a root block")

@@ -33,6 +33,7 @@ __getattr__, __dir__, __all__ = lazy(
         "GatherRows": "memory.gather_rows",
         "HalfStorage": "precision.half_storage",
         "JoinSlices": "memory.join_slices",
+        "KeepCaches": "memory.keep_caches",
         "LiftWorkspaces": "memory.lift_workspaces",
         "LowerArgmax": "lower.lower_argmax",
         "LowerConcats": "lower.lower_concats",
@@ -62,5 +63,6 @@ __getattr__, __dir__, __all__ = lazy(
         "TrimWindows": "rewrite.trim_windows",
         "VectorizeMath": "lower.vectorize_math",
         "WidenSums": "precision.widen_sums",
+        "WriteInPlace": "memory.write_in_place",
     },
 )

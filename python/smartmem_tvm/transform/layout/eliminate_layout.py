@@ -56,8 +56,8 @@ def eliminate(graph: Graph) -> list[dict]:
         if node.kernel is None or len(node.kernel.outputs) > 1:
             continue
         for producer in _movements_read(node, moved):
-            if too_wide(node, producer):
-                continue
+            if too_wide(node, producer) or not any(arg.same_as(producer.var) for arg in node.args):
+                continue  # in the second case, another movement that was absorbed has made its elements superfluous
             graph.absorb(node, producer, inline_output=True)
             readers.setdefault(producer.var, []).append(node.var.name)
         what = movement(node.kernel)

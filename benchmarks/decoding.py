@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A token of a Llama of 100 million parameters, by the public interface, beside ONNX Runtime and what memory allows.
+
+python benchmarks/decoding.py                           # caches of 256 and of 2,048 rows, on one thread
+python benchmarks/decoding.py --layers 2 --rows 256 --json out.json
+
+12 query heads and 4 key heads, 12 layers, float32. All systems run in turns in one process, and each decodes the last
+tokens that its caches have room for: attention reads all rows. ONNX Runtime gets its caches back by its I/O binding,
+which copies none of them. The limit is the time in which the weights of a token and the caches can be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from decoder_network import WHERE, Decoder
+
+import smartmem_tvm as sm
+from smartmem_tvm.runtime.speed import speed_of
+from smartmem_tvm.target import host_target
+from smartmem_tvm.tools.bench.machine_facts import machine
+from smartmem_tvm.tune.host import set_threads, usable_cores
+
+
+def network(rows: int, layers: int) -> Decoder:
+    """Return the network with caches of so many rows."""
+    return Decoder(32000, 768, layers, 12, 4, 2048, rows, 1, WHERE)
+
+
+def other(model: bytes, sizes: Decoder, threads: int):
+    """Return ONNX Runtime's step: (token, place) -> the scores of the next token."""
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+    held = {name: onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(sizes.cache, "float32")) for name in sizes.caches}
+    spare = {name: onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(sizes.cache, "float32")) for name in sizes.caches}
+
+    def step(token: int, place: int) -> np.ndarray:
+        nonlocal held, spare
+        binding = session.io_binding()
+        binding.bind_cpu_input("input_ids", np.array([[token]]))
+        binding.bind_cpu_input("position_ids", np.array([[place]]))
+        for name in sizes.caches:
+            binding.bind_ortvalue_input(name, held[name])
+            binding.bind_ortvalue_output(name.replace("past_key_values", "present"), spare[name])
+        binding.bind_output("logits")
+        session.run_with_iobinding(binding)
+        held, spare = spare, held
+        return binding.get_outputs()[-1].numpy().reshape(-1)
+
+    return step
+
+
+def measured(rows: int, layers: int, tokens: int, threads: int) -> dict:
+    """Decode the same tokens with both, in turns; return milliseconds and what is written."""
+    sizes = network(rows, layers)
+    model = sizes.model()
+    start = time.perf_counter()
+    compiled = sm.compile(sm.from_onnx(model), options=sm.Options(caches=True))
+    seconds = time.perf_counter() - start
+    theirs, ours = other(model.SerializeToString(), sizes, threads), sm.Decoder(compiled)
+    ours._length = rows - tokens - 1  # rows before are zeros for both
+    times: dict[str, list[float]] = {"smartmem": [], "onnxruntime": []}
+    token, same = 1, 0
+    for place in range(rows - tokens - 1, rows):
+        clock = [time.perf_counter()]
+        mine = int(ours.feed([token]).argmax())
+        clock.append(time.perf_counter())
+        other_one = int(theirs(token, place).argmax())
+        clock.append(time.perf_counter())
+        same, token = same + (mine == other_one), other_one
+        if place > rows - tokens - 1:  # the first is warm-up
+            times["smartmem"].append(clock[1] - clock[0])
+            times["onnxruntime"].append(clock[2] - clock[1])
+    weights = sum(each.nbytes for each in compiled.weights) - sizes.vocabulary * sizes.width * 4  # one row of the table
+    cache = sum(int(np.prod(sizes.cache)) * 4 for _ in sizes.caches)
+    new = 4 * len(sizes.caches) * sizes.key_heads * sizes.head
+    best = {
+        name: {"least_ms": min(each) * 1e3, "median_ms": statistics.median(each) * 1e3} for name, each in times.items()
+    }
+    return {
+        "rows": rows,
+        "layers": layers,
+        "compile_s": seconds,
+        "same_ids": same == tokens + 1,
+        "read_bytes": weights + cache,
+        "cache_bytes_written": new,
+        "cache_bytes": cache,
+        **best,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, nargs="+", default=[256, 2048])
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    threads = set_threads(args.threads)
+    found = [measured(rows, args.layers, args.tokens, threads) for rows in args.rows]
+    bandwidth = speed_of(host_target(), again=True).moved[-1][1]  # bytes a second, beyond all caches
+    for each in found:
+        limit = each["read_bytes"] / bandwidth * 1e3
+        each["limit_ms"] = limit
+        parts = ", ".join(
+            f"{name} {each[name]['least_ms']:.2f} ms least, {each[name]['median_ms']:.2f} median "
+            f"({each[name]['least_ms'] / limit:.2f}x of the limit)"
+            for name in ("smartmem", "onnxruntime")
+        )
+        print(
+            f"{each['rows']} rows: {parts}; limit {limit:.2f} ms; ids {'equal' if each['same_ids'] else 'DIFFER'}; "
+            f"written to caches: {each['cache_bytes_written']} of {each['cache_bytes']} bytes."
+        )
+    if args.json is not None:
+        facts = {"machine": machine(usable_cores()), "threads": threads, "date": str(date.today())}
+        Path(args.json).write_text(json.dumps({**facts, "bandwidth": bandwidth, "rows": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Caches of a compiled model: device tensors at fixed addresses, which kernels write rows into and which stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+
+from ..errors import UserError, shape_text
+from ..ir.cache_rows import Cache, caches_of
+from ..ir.public_functions import public_functions
+from ..ir.several_sizes import size_functions
+from ..narrow import to_bytes
+from .arguments import Parameter, TensorKind
+
+
+@dataclass(frozen=True)
+class CacheTensor:
+    """The tensor of a cache.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : str
+        The type in memory.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class CachePlan:
+    """The caches of a model's functions, which share the tensors of equal names.
+
+    Attributes
+    ----------
+    functions : dict
+        Function -> its caches.
+    tensors : dict
+        Input name of a cache -> its tensor.
+    """
+
+    functions: Mapping[str, Sequence[Cache]]
+    tensors: Mapping[str, CacheTensor]
+
+    @classmethod
+    def of(cls, caches: Mapping[str, Sequence[Cache]], params: Mapping[str, Sequence[Parameter]]) -> CachePlan:
+        """Return the plan of functions with these caches and inputs.
+
+        Raises
+        ------
+        UserError
+            If two functions have a cache of one name and of different sizes.
+        """
+        tensors: dict[str, CacheTensor] = {}
+        for name, each in ((name, each) for name, found in caches.items() for each in found):
+            kind = params[name][each.input].kind
+            tensor = CacheTensor(tuple(kind.dims), kind.dtype) if isinstance(kind, TensorKind) and kind.dims else None
+            if isinstance(kind, TensorKind) and kind.stated:
+                raise UserError(f"Cache '{each.name}' is of {kind.stated}, which is kept in bytes: leave it an input.")
+            known = tensors.setdefault(each.name, tensor)
+            if tensor is None or known != tensor:
+                raise UserError(
+                    f"Cache '{each.name}' has the shape {shape_text(known.shape) if known else '?'} in one size of the "
+                    f"model and {shape_text(tensor.shape) if tensor else '?'} in another: give it one shape."
+                )
+        return cls({name: tuple(each) for name, each in caches.items() if each}, tensors)
+
+    def __bool__(self) -> bool:
+        return bool(self.tensors)
+
+    def inputs(self, function: str, every: Sequence) -> list:
+        """Return those of a function's inputs, or of facts about them, that a caller gives."""
+        held = {each.input for each in self.functions.get(function, ())}
+        return [each for number, each in enumerate(every) if number not in held]
+
+    def outputs(self, function: str, every: Sequence) -> list:
+        """Return those of a function's results, or of facts about them, that a caller gets."""
+        held = {each.output for each in self.functions.get(function, ())}
+        return [each for number, each in enumerate(every) if number not in held]
+
+
+def require_caches(graph: tvm.IRModule) -> None:
+    """Refuse a model in which no caches were found, and sizes of a model with different ones.
+
+    Raises
+    ------
+    UserError
+    """
+    found = {name: {each.name for each in caches_of(graph[name])} for name in public_functions(graph)}
+    if not any(found.values()):
+        raise UserError(
+            "No input of the model comes back with new rows by Where, ScatterElements, ScatterND or TensorScatter, so "
+            "it has no caches to keep: export it with caches of a fixed size, or leave the caches out."
+        )
+    sizes = [found[name] for name in size_functions(graph)]
+    differ = set().union(*sizes) - set.intersection(*sizes) if sizes else set()
+    if differ:
+        names = ", ".join(f"'{each}'" for each in sorted(differ))
+        raise UserError(
+            f"{names} can be caches at some of the model's sizes only: name the caches that all sizes have, or compile "
+            f"these sizes by themselves."
+        )
+
+
+class HeldCaches:
+    """The tensors of a machine's caches, zero at first: what no row was written to must be finite.
+
+    Parameters
+    ----------
+    plan : CachePlan
+    device : tvm.runtime.Device
+    """
+
+    def __init__(self, plan: CachePlan, device: tvm.runtime.Device):
+        self.plan = plan
+        self._device = device
+        self.tensors = {name: tvm.runtime.empty(t.shape, t.dtype, device) for name, t in plan.tensors.items()}
+        for name in self.tensors:
+            self.put(name, np.zeros(plan.tensors[name].shape, plan.tensors[name].dtype))
+
+    def put(self, name: str, array: np.ndarray) -> None:
+        """Copy an array into a cache.
+
+        Raises
+        ------
+        UserError
+            If there is no such cache, or the array has another shape or type.
+        """
+        if name not in self.tensors:
+            known = ", ".join(f"'{each}'" for each in self.tensors) or "none"
+            raise UserError(f"This model has no cache '{name}': its caches are {known}.")
+        wanted, given = self.plan.tensors[name], to_bytes(np.asarray(array, order="C"))
+        if given.shape != wanted.shape or str(given.dtype) != wanted.dtype:
+            raise UserError(
+                f"Cache '{name}' is {wanted.dtype} {shape_text(wanted.shape)}, and the array is {given.dtype} "
+                f"{shape_text(given.shape)}: give one of that type and shape."
+            )
+        self.tensors[name].copyfrom(given)
+
+    def called(self, name: str, function: Callable, whole: bool = False) -> Callable:
+        """Return a function that takes and gives what a caller sees, and passes the caches by itself.
+
+        Parameters
+        ----------
+        whole : bool
+            Whether the result is none of the model, and returned as it is.
+        """
+        caches = self.plan.functions.get(name, ())
+        if not caches:
+            return function
+        held = [(each.input, self.tensors[each.name]) for each in caches]
+        hidden = {each.output for each in caches}
+
+        def call(*given):
+            tensors = list(given)
+            for place, tensor in held:  # in the order of the inputs
+                tensors.insert(place, tensor)
+            result = function(*tensors)
+            if whole:
+                return result
+            if isinstance(result, tvm.runtime.Tensor):  # the only result, which is a cache
+                return []
+            return [result[number] for number in range(len(result)) if number not in hidden]
+
+        return call

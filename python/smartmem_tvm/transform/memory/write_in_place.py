@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WriteInPlace: kernels that write rows into caches write them where the caches are."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import ir, relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...ir.cache_rows import rows_writer
+from ...ir.kernel import CACHE_AXIS
+from ...ir.rewrite_calls import rewrite_calls
+
+_CALL_TIR = ir.Op.get("relax.call_tir")
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.WriteInPlace")
+class WriteInPlace:
+    """Let the kernels that `KeepCaches` has made write into the cache itself.
+
+    Before::
+
+        present = call_tir(write_rows, (past, new, rows))            # a new tensor: past, with the new rows
+
+    After::
+
+        present = call_tir_inplace(write_rows, (past, new, rows))    # past itself
+
+    `KeepCaches` has made sure that nothing else reads ``past``, and passes do not make further readers of it: kernels
+    that read ``present`` run after the write. Refused is nothing.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every Relax function of `mod`."""
+        kernels = [gvar for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc) and _is_writer(func)]
+        if not kernels:
+            return mod
+        return relax.transform.DeadCodeElimination()(rewrite_calls(mod, _InPlace(mod, kernels)))
+
+
+def _is_writer(func: tirx.PrimFunc) -> bool:
+    return CACHE_AXIS in (func.attrs or {})
+
+
+@mutator
+class _InPlace(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, kernels: list[ir.GlobalVar]):
+        super().__init__(mod)
+        self._axes = {gvar: int(mod[gvar].attrs[CACHE_AXIS]) for gvar in kernels}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not call.op.same_as(_CALL_TIR) or call.args[0] not in self._axes:
+            return call
+        past, _, rows = call.args[1].fields
+        shape, numbers = [int(dim) for dim in past.ty.shape], [int(dim) for dim in rows.ty.shape]
+        kernel = rows_writer(shape, str(past.ty.dtype.dtype), numbers, self._axes[call.args[0]], in_place=True)
+        gvar = self.builder_.add_func(kernel, "write_rows")
+        return relax.op.call_tir_inplace(gvar, call.args[1], 0, call.ty)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scheduled kernels that write rows, through `run` and through bound buffers, beside ONNX Runtime."""
+
+import numpy as np
+import pytest
+
+import smartmem_tvm as sm
+from cache_updates import Update, drawn, expected
+from smartmem_tvm import UserError
+
+
+@pytest.mark.parametrize("form", ("where", "elements", "coordinates", "circular"))
+def test_scheduled_kernels_write_rows_and_nothing_else(form):
+    random = np.random.default_rng([7, len(form)])
+    update = drawn(form, random)
+    compiled = sm.compile(sm.from_onnx(update.model()), options=sm.Options(caches=True))
+    session, past = compiled.session(), random.standard_normal(update.shape).astype("float32")
+    session.vm.caches.put("past", past)
+    for _ in range(3):
+        arrays = {**update.inputs(random), "past": past}
+        total, past = expected(update.model(), arrays)
+        (found,) = session.run(arrays["new"], arrays["rows"])
+        np.testing.assert_allclose(found, total, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(session.caches["past"].numpy(), past)
+    assert not compiled.caches_now["past"].any()  # another session has caches of its own
+
+
+def test_bound_buffers_write_into_the_session_s_caches():
+    update = Update("where", (1, 3, 8, 4), 2, 1)
+    session = sm.compile(sm.from_onnx(update.model()), options=sm.Options(caches={"past": "present"})).session()
+    place = session.caches["past"].data_ptr()
+    new, rows = np.ones((1, 3, 1, 4), "float32"), np.array([[5]])
+    bound = session.bind({"new": new, "rows": rows})
+    for row in (5, 0, 7):
+        rows[:] = row
+        bound.run()
+    held = session.caches["past"].numpy()
+    assert np.flatnonzero(held.any((0, 1, 3))).tolist() == [0, 5, 7] and held.sum() == 3 * 12
+    assert session.caches["past"].data_ptr() == place
+    with pytest.raises(UserError, match="no cache 'passed': its caches are 'past'"):
+        session.vm.caches.put("passed", held)
