@@ -85,13 +85,14 @@ def test_a_list_for_a_command_that_takes_one_size(symbolic_path, smartmem, comma
 
 
 def test_bench_has_a_row_for_each_size(symbolic_path, smartmem, monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(
-        Plan, "_measure", lambda plan, network: asked.extend(plan.requests(network)) or {"error": "No."}
-    )
-    outcome = smartmem(
-        "bench", symbolic_path, "--shape", LISTS, "--against", "none", "-o", tmp_path / "r.json", "--json"
-    )
+    asked, file = [], tmp_path / "r.json"
+
+    def measured(plan, network):
+        asked.extend(plan.requests(network))
+        return {"error": "No."}
+
+    monkeypatch.setattr(Plan, "_measure", measured)
+    outcome = smartmem("bench", symbolic_path, "--shape", LISTS, "--against", "none", "-o", file, "--json")
     assert outcome.code == 2, outcome.err
     assert [each["name"] for each in outcome.data["rows"]] == ["symbolic, x 1x4x8", "symbolic, x 3x4x8"]
     assert [each["shapes"] for each in asked] == [{"x": (1, 4, 8)}, {"x": (3, 4, 8)}]
