@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
+from types import MappingProxyType
 
 import numpy as np
 from tvm import IRModule, ir
@@ -101,9 +102,15 @@ class _Search:
                 if more is None or any(cycles > self.left[name] for name, cycles in more.items()):
                     continue
                 share = max((cycles / self.left[name] for name, cycles in more.items() if cycles > 0), default=0.0)
-                weights = frozenset().union(*(self.readers[gvar].constants for gvar in moved))
-                saved = len(weights) * self.readers[moved[0]].size(old)
-                yield saved / (share + 1e-9), moved, new, more
+                saved = self._stored(together) - self._stored(together, dict.fromkeys(moved, new))
+                if saved > 0:
+                    yield saved / (share + 1e-9), moved, new, more
+
+    def _stored(self, together: Collection[ir.GlobalVar], instead: Mapping[ir.GlobalVar, Form] = MappingProxyType({})):
+        """Return the bytes of the weights that some kernels read, each form once."""
+        forms = {gvar: instead.get(gvar, self.chosen[gvar]) for gvar in together}
+        found = {(each, forms[gvar]): self.readers[gvar] for gvar in together for each in self.readers[gvar].constants}
+        return sum(reader.size(form) for (_, form), reader in found.items())
 
     def _more(self, moved: Collection[ir.GlobalVar], form: Form) -> dict[str, float] | None:
         """Return the cycles that each size takes more if kernels read another form; None if one cannot."""

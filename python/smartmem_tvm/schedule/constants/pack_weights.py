@@ -45,7 +45,8 @@ class PackWeights:
         C[i, j] += A[i, k] * b[j // 16, k, j % 16]
 
     The rule for matmuls then reads the panels in place. Copying them in every inference took up to a third of its time,
-    mostly to wait for memory that is read across its rows.
+    mostly to wait for memory that is read across its rows. Kernels of several sizes choose the width of panels in
+    common (`common_forms`).
 
     Refuses (leaves as they are) operands that are computed, that the kernel also reads elsewhere, or that are no
     strided view of the constant, and kernels with callers other than this module's ``call_tir``.

@@ -40,7 +40,8 @@ class TransformWindows:
 
     Before: a convolution of stride 1 with constant weights, with its fused prologue and epilogue. After: a scheduled
     function with the same results, in 4 or 2.25 times fewer multiplications, whose weights are transformed at compile
-    time. It carries the rule's name, ``Winograd``.
+    time. It carries the rule's name, ``Winograd``. Kernels of several sizes choose the form of a weight in common
+    (`common_forms`).
 
     Refuses (leaves as they are) other types than float32, windows of another size, strided or dilated ones, weights
     that are computed, kernels that would be slower by the model of time (`cost`), and weights with which the error on
@@ -183,7 +184,9 @@ def _planned(
 
     def choose(windows: Windows, params: CpuParams) -> WinogradPlan | None:
         look(windows, params)
-        return _choose(windows, params, arrays, result) if form is None else plan_for(windows, form[0], params, form[1])
+        if form is not None:
+            return plan_for(windows, form[0], params, form[1])
+        return _choose(windows, params, arrays=arrays, result=result)
 
     rule = Winograd(list(arrays), choose)
     made = None
