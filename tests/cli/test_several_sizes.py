@@ -69,7 +69,6 @@ def test_inputs_of_a_file_choose_the_size_of_a_model(smartmem, tmp_path):
 
 
 ONE = {"plan": [], "isa": [], "report": ["-o", "o.html"], "export-graph": ["-o", "o.onnx"]}
-ONE |= {"export": ["--runner", "-o", "o"]}
 
 
 @pytest.mark.parametrize("command", ONE)
