@@ -220,7 +220,7 @@ DAMAGES = {
     "has code for 3 inputs and weights and lists 2": edit(weights=[]),
     "lists 1 outputs, and its code returns 2": edit(outputs=["y"]),
     "was written in format 4, and this program reads formats 5 to 6": edit(format=4),
-    "manifest.json is not the one that was written": edit(sizes=[{}]),
+    "is not the one that was written": edit(sizes=[{}]),
     "holds a library without main_7": edit(sizes=[{"function": "main_7", "inputs": [], "outputs": []}]),
     "was compiled by TVM 0.26.0, and this program was built for TVM": edit(**{"apache-tvm": "0.26.0"}),
     "was compiled for the CPU riscv64-linux-gnu": edit(host="riscv64-linux-gnu"),
