@@ -8,6 +8,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "model.h"
 #include "smartmem_run.h"
@@ -103,6 +104,29 @@ void smartmem_run_close(smartmem_run_model* model) {
 }
 
 const char* smartmem_run_device(const smartmem_run_model* model) { return model->model.device(); }
+
+int32_t smartmem_run_size_count(const smartmem_run_model* model) {
+  return static_cast<int32_t>(model->model.size_count());
+}
+
+int smartmem_run_use_size(smartmem_run_model* model, int32_t size) {
+  return Guarded([&] {
+    CheckIndex(size, model->model.size_count(), "size");
+    model->model.UseSize(static_cast<size_t>(size));
+  });
+}
+
+int smartmem_run_choose_size(smartmem_run_model* model, const smartmem_run_tensor* shapes, int32_t count) {
+  return Guarded([&] {
+    Need(shapes != nullptr || count <= 0, "the shapes");
+    std::vector<smartmem::run::NamedShape> wanted;
+    for (int32_t i = 0; i < count; ++i) {
+      Need(shapes[i].name != nullptr && (shapes[i].shape != nullptr || shapes[i].rank == 0), "a name or a shape");
+      wanted.push_back({shapes[i].name, {shapes[i].shape, shapes[i].shape + shapes[i].rank}});
+    }
+    model->model.ChooseSize(wanted);
+  });
+}
 
 int32_t smartmem_run_input_count(const smartmem_run_model* model) {
   return static_cast<int32_t>(model->model.inputs().size());

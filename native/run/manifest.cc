@@ -11,6 +11,7 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "sha256.h"
 
@@ -159,6 +160,14 @@ TensorInfo Input(const Value& value) {
   return info;
 }
 
+SizeInfo Size(const Value& value, std::string function) {
+  SizeInfo size;
+  size.function = std::move(function);
+  value["inputs"].ForEach([&](const Value& each) { size.inputs.push_back(Input(each)); });
+  value["outputs"].ForEach([&](const Value& each) { size.outputs.push_back(each.Text()); });
+  return size;
+}
+
 WeightPlace Weight(const Value& value) {
   WeightPlace place;
   place.offset = value["offset"].Size();
@@ -215,18 +224,18 @@ void ReadTarget(const std::string& folder, const Value& all, Manifest* manifest)
 Manifest ReadManifest(const std::string& folder) {
   const Value all = Parsed(folder);
   CheckVersions(folder, all);
-  if (all.Find("sizes")) {
-    TVM_FFI_THROW(ValueError) << folder << " holds several sizes of a model, and this program runs one: compile the "
-                              << "model for one size.";
-  }
   CheckMachine(folder, all);
   Manifest manifest;
   manifest.folder = folder;
   manifest.library = all["library"].Text();
   ReadTarget(folder, all, &manifest);
   manifest.streamed = all.Find("stream").has_value();
-  all["inputs"].ForEach([&](const Value& each) { manifest.inputs.push_back(Input(each)); });
-  all["outputs"].ForEach([&](const Value& each) { manifest.outputs.push_back(each.Text()); });
+  if (const std::optional<Value> sizes = all.Find("sizes")) {
+    sizes->ForEach([&](const Value& each) { manifest.sizes.push_back(Size(each, each["function"].Text())); });
+    if (manifest.sizes.empty()) Refuse(folder);
+  } else {
+    manifest.sizes.push_back(Size(all, "main"));
+  }
   all["weights"].ForEach([&](const Value& each) { manifest.weights.push_back(Weight(each)); });
   for (const auto& [file, sum] : all["sha256"].As<json::Object>()) {
     manifest.sums[Value(file, &folder).Text()] = Value(sum, &folder).Text();

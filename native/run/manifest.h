@@ -26,12 +26,18 @@ struct WeightPlace {
   std::string scope;
 };
 
+// A function of the code, for one size of the inputs.
+struct SizeInfo {
+  std::string function;
+  std::vector<TensorInfo> inputs;
+  std::vector<std::string> outputs;
+};
+
 struct Manifest {
   std::string folder, library;
   DLDeviceType device;  // kDLCPU or kDLOpenCL
   bool textures, streamed;
-  std::vector<TensorInfo> inputs;
-  std::vector<std::string> outputs;
+  std::vector<SizeInfo> sizes;  // one, of function "main", for most models
   std::vector<WeightPlace> weights;
   std::map<std::string, std::string> sums;  // file -> SHA-256
 };

@@ -6,6 +6,7 @@
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/device_api.h>
 
+#include <string>
 #include <utility>
 
 #include "weights.h"
@@ -80,6 +81,22 @@ void CheckBytes(const TensorInfo& tensor, uint64_t bytes, const char* what) {
                             << " were given: give all its numbers of type " << tensor.dtype << ", and nothing else.";
 }
 
+// Appends a name and a shape to a list.
+void Append(const std::string& name, const std::vector<int64_t>& shape, const char* between, std::string* text) {
+  std::string sizes;
+  for (const int64_t size : shape) sizes += (sizes.empty() ? "" : "x") + std::to_string(size);
+  *text += (text->empty() ? "'" : std::string(between) + "'") + name + "' " + (sizes.empty() ? "scalar" : sizes);
+}
+
+// Returns whether the inputs of a size have these shapes; it may have others beside them.
+bool Takes(const SizeInfo& size, const std::vector<NamedShape>& shapes) {
+  for (const auto& [name, shape] : shapes) {
+    const TensorInfo& input = size.inputs[Index(size.inputs, name, "input")];
+    if (input.shape != shape) return false;
+  }
+  return true;
+}
+
 void NeedDevice(DLDevice device, const std::string& folder) {
   Any exists;
   tvm::runtime::DeviceAPI::Get(device)->GetAttr(device, tvm::runtime::kExist, &exists);
@@ -101,7 +118,6 @@ Model::Model(const std::string& folder, int device_index, bool check) : manifest
   NeedDevice(device_, folder);
   code_ = Code::Open(folder + "/" + manifest_.library);
   Start();
-  given_.assign(manifest_.inputs.size(), false);
 }
 
 void Model::Start() {
@@ -115,56 +131,102 @@ void Model::Start() {
     for (const int each : {static_cast<int>(kDLCPU), 0, kPooled}) devices.push_back(each);
   }
   Call(Method(*machine_, "vm_initialization", manifest_.folder), devices);
-  main_ = Method(*machine_, "main", manifest_.folder);
-  for (const TensorInfo& input : manifest_.inputs) {
-    const tvm::ffi::Shape shape(input.shape.begin(), input.shape.end());
-    arguments_.push_back(Tensor::Empty(shape, input.kept, device_));
-  }
   if (manifest_.streamed) {
-    arguments_.push_back(Function::GetGlobalRequired("smartmem.stream.load")(String(manifest_.folder)));
+    weights_.push_back(Function::GetGlobalRequired("smartmem.stream.load")(String(manifest_.folder)));
   } else {
-    for (Tensor& weight : LoadWeights(manifest_, device_)) arguments_.push_back(std::move(weight));
+    for (Tensor& weight : LoadWeights(manifest_, device_)) weights_.push_back(std::move(weight));
   }
-  CheckArity();
+  bound_.resize(manifest_.sizes.size());
+  Chosen();
 }
 
-void Model::CheckArity() const {
-  const auto takes = Method(*machine_, "get_function_arity", manifest_.folder)(String("main")).cast<int64_t>();
-  if (takes == static_cast<int64_t>(arguments_.size())) return;
+Model::Bound& Model::Chosen() {
+  std::optional<Bound>& bound = bound_[chosen_];
+  if (!bound) {
+    Bound made;
+    Bind(manifest_.sizes[chosen_], &made);
+    bound = std::move(made);
+  }
+  return *bound;
+}
+
+void Model::Bind(const SizeInfo& size, Bound* bound) const {
+  bound->function = Method(*machine_, size.function.c_str(), manifest_.folder);
+  for (const TensorInfo& input : size.inputs) {
+    const tvm::ffi::Shape shape(input.shape.begin(), input.shape.end());
+    bound->arguments.push_back(Tensor::Empty(shape, input.kept, device_));
+  }
+  bound->arguments.insert(bound->arguments.end(), weights_.begin(), weights_.end());
+  bound->given.assign(size.inputs.size(), false);
+  const auto arity = Method(*machine_, "get_function_arity", manifest_.folder);
+  const auto takes = arity(String(size.function)).cast<int64_t>();
+  if (takes == static_cast<int64_t>(bound->arguments.size())) return;
   TVM_FFI_THROW(ValueError) << manifest_.folder << " has code for " << takes << " inputs and weights and lists "
-                            << arguments_.size() << ": compile the model again.";
+                            << bound->arguments.size() << ": compile the model again.";
+}
+
+void Model::UseSize(size_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (number == chosen_) return;
+  results_.clear();
+  outputs_.clear();
+  const size_t before = chosen_.exchange(number);
+  try {
+    Chosen();
+  } catch (...) {
+    chosen_ = before;
+    throw;
+  }
+}
+
+void Model::ChooseSize(const std::vector<NamedShape>& shapes) {
+  for (size_t number = 0; number < manifest_.sizes.size(); ++number) {
+    if (Takes(manifest_.sizes[number], shapes)) return UseSize(number);
+  }
+  std::string asked, known;
+  for (const NamedShape& each : shapes) Append(each.first, each.second, ", ", &asked);
+  for (const SizeInfo& size : manifest_.sizes) {
+    std::string text;
+    for (const TensorInfo& each : size.inputs) Append(each.name, each.shape, ", ", &text);
+    known += (known.empty() ? "" : "; ") + text;
+  }
+  TVM_FFI_THROW(ValueError) << "no size of this model takes " << asked << "; it has " << known << ": give one of "
+                            << "these, or compile the model for this one as well.";
 }
 
 void Model::SetInput(const std::string& name, const void* data, uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const size_t index = Index(manifest_.inputs, name, "input");
-  CheckBytes(manifest_.inputs[index], bytes, "input");
-  if (bytes > 0) arguments_[index].cast<Tensor>().CopyFromBytes(data, bytes);
-  given_[index] = true;
+  Bound& bound = Chosen();
+  const size_t index = Index(inputs(), name, "input");
+  CheckBytes(inputs()[index], bytes, "input");
+  if (bytes > 0) bound.arguments[index].cast<Tensor>().CopyFromBytes(data, bytes);
+  bound.given[index] = true;
 }
 
 void Model::Run() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (size_t i = 0; i < given_.size(); ++i) {
-    if (given_[i]) continue;
-    TVM_FFI_THROW(ValueError) << "input '" << manifest_.inputs[i].name << "' was not given: set all inputs before the "
+  const Bound& bound = Chosen();
+  const std::vector<std::string>& names = manifest_.sizes[chosen_].outputs;
+  for (size_t i = 0; i < bound.given.size(); ++i) {
+    if (bound.given[i]) continue;
+    TVM_FFI_THROW(ValueError) << "input '" << inputs()[i].name << "' was not given: set all inputs before the "
                               << "first run.";
   }
   results_.clear();  // their memory may be reused
   outputs_.clear();
   std::vector<Tensor> results;
-  Flatten(Call(main_, arguments_), &results);
+  Flatten(Call(bound.function, bound.arguments), &results);
   tvm::runtime::DeviceAPI::Get(device_)->StreamSync(device_, nullptr);
-  if (results.size() != manifest_.outputs.size()) {
-    TVM_FFI_THROW(ValueError) << manifest_.folder << " lists " << manifest_.outputs.size() << " outputs, and its code "
+  if (results.size() != names.size()) {
+    TVM_FFI_THROW(ValueError) << manifest_.folder << " lists " << names.size() << " outputs, and its code "
                               << "returns " << results.size() << ": compile the model again.";
   }
-  for (size_t i = 0; i < results.size(); ++i) outputs_.push_back(Described(manifest_.outputs[i], results[i]));
+  for (size_t i = 0; i < results.size(); ++i) outputs_.push_back(Described(names[i], results[i]));
   results_ = std::move(results);
 }
 
 void Model::NeedRun() const {
-  if (outputs_.size() == manifest_.outputs.size()) return;
+  if (outputs_.size() == output_count()) return;
   TVM_FFI_THROW(ValueError) << "outputs are known after a run, and there was none or it failed: run the model before.";
 }
 

@@ -7,11 +7,13 @@
 #include <tvm/ffi/function.h>
 #include <tvm/runtime/tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libraries.h"
@@ -19,32 +21,47 @@
 
 namespace smartmem::run {
 
+using NamedShape = std::pair<std::string, std::vector<int64_t>>;
+
 // All functions are thread-safe: one mutex serializes them.
 class Model {
  public:
   Model(const std::string& folder, int device_index, bool check);
 
   const char* device() const { return manifest_.device == kDLCPU ? "cpu" : "opencl"; }
-  const std::vector<TensorInfo>& inputs() const { return manifest_.inputs; }
-  size_t output_count() const { return manifest_.outputs.size(); }
+  size_t size_count() const { return manifest_.sizes.size(); }
+  const std::vector<TensorInfo>& inputs() const { return manifest_.sizes[chosen_].inputs; }
+  size_t output_count() const { return manifest_.sizes[chosen_].outputs.size(); }
   const TensorInfo& Output(size_t index);  // throws before the first run
 
+  // From here on inputs and runs are those of this size; inputs that it was given before are kept.
+  void UseSize(size_t number);
+  // Uses the first size whose inputs have these shapes; throws if there is none.
+  void ChooseSize(const std::vector<NamedShape>& shapes);
   void SetInput(const std::string& name, const void* data, uint64_t bytes);
   void Run();
   void GetOutput(const std::string& name, void* data, uint64_t bytes);
 
  private:
+  // What a size runs with, made when it is used first.
+  struct Bound {
+    tvm::ffi::Function function;
+    std::vector<tvm::ffi::Any> arguments;  // inputs, then weights or their stream
+    std::vector<bool> given;
+  };
+
   void Start();
-  void CheckArity() const;
+  Bound& Chosen();
+  void Bind(const SizeInfo& size, Bound* bound) const;
   void NeedRun() const;
 
   Manifest manifest_;
   std::shared_ptr<Code> code_;  // outlives the objects that it created
   DLDevice device_;
   std::optional<tvm::ffi::Module> machine_;
-  tvm::ffi::Function main_;
-  std::vector<tvm::ffi::Any> arguments_;  // inputs, then weights or their stream
-  std::vector<bool> given_;
+  std::vector<tvm::ffi::Any> weights_;  // or their stream
+  std::atomic<size_t> chosen_{0};
+  std::vector<std::optional<Bound>> bound_;
 
   std::mutex mutex_;
   std::vector<tvm::runtime::Tensor> results_;

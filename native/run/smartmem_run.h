@@ -35,7 +35,7 @@ typedef struct {
   const int64_t* shape;  // `rank` sizes
   uint64_t bytes;        // of all numbers, contiguous, the last dimension fastest
   int64_t ids_below;     // exclusive upper bound of the numbers of an input of indices; 0 if unknown
-} smartmem_run_tensor;   // valid until the model is closed; an output's until the next run
+} smartmem_run_tensor;   // valid until the model is closed; an output's until the next run or size
 
 typedef struct {
   int32_t device_index;  // number of the OpenCL device
@@ -56,6 +56,13 @@ SMARTMEM_RUN_API int smartmem_run_open(const char* folder, const smartmem_run_op
 SMARTMEM_RUN_API void smartmem_run_close(smartmem_run_model* model);
 
 SMARTMEM_RUN_API const char* smartmem_run_device(const smartmem_run_model* model);  // "cpu" or "opencl"
+
+// A model of several sizes begins with the first of them. Inputs, outputs and runs are those of the size in use.
+SMARTMEM_RUN_API int32_t smartmem_run_size_count(const smartmem_run_model* model);
+SMARTMEM_RUN_API int smartmem_run_use_size(smartmem_run_model* model, int32_t size);  // from 0
+// Uses the size whose inputs have the names and shapes of `count` tensors, of which nothing else is read.
+SMARTMEM_RUN_API int smartmem_run_choose_size(smartmem_run_model* model, const smartmem_run_tensor* shapes,
+                                              int32_t count);
 
 SMARTMEM_RUN_API int32_t smartmem_run_input_count(const smartmem_run_model* model);
 SMARTMEM_RUN_API int smartmem_run_describe_input(const smartmem_run_model* model, int32_t index,

@@ -108,6 +108,13 @@ def _entries(callbacks: tuple) -> list[tuple[int, Callable]]:
     return [(index, callback) for kind, callback in callbacks for index in _type_indexes(kind)]
 
 
+def renamed(gvar: ir.GlobalVar, name: str) -> ir.GlobalVar:
+    """Return a new variable of another name with the type of `gvar`, which TVM's mutators of calls ask for."""
+    new = ir.GlobalVar(name)
+    relax.expr._update_type(new, gvar.ty)
+    return new
+
+
 def executable(
     mod: tvm.IRModule, target: tvm.target.Target, build_kernels: Callable[[tvm.IRModule], tvm.runtime.Module]
 ) -> relax.VMExecutable:

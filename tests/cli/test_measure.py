@@ -77,6 +77,22 @@ def test_what_it_prints_and_other_weights_are_wrong(smartmem, compiled, address,
     assert wrong.code == 1 and not wrong.data["correct"] and wrong.data["outputs"]["y1"]["max_rel_err"] > 0.1
 
 
+def test_a_row_for_each_size(smartmem, symbolic_path, address, tmp_path):
+    where = ("--tracker", address, "--key", "here", *SMALL)
+    assert smartmem("compile", symbolic_path, "--shape", "x:{1,3},4,8", "-o", tmp_path / "out").code == 0
+    found = smartmem("measure", tmp_path / "out", *where, "--json")
+    assert found.code == 0, found.err
+    assert [each["size"] for each in found.data["sizes"]] == ["x 1x4x8", "x 3x4x8"]
+    for each in found.data["sizes"]:
+        assert each["correct"] and each["deterministic"] and each["latency_ms"]["runs"] == 8
+        assert 0 < sum(kernel["launches"] for kernel in each["kernels"]) <= 3, "the kernels of one size"
+    shown = smartmem("measure", tmp_path / "out", *where)
+    assert shown.code == 0 and "x 1x4x8" in shown.out and "x 3x4x8" in shown.out
+    arrays = ("--input", tmp_path / "x.npy")
+    refused = smartmem("measure", tmp_path / "out", *where, *arrays)
+    assert refused.code == 2 and "has arrays of one size" in refused.err
+
+
 def test_kernels_that_take_longer_than_the_network(smartmem, compiled, address, monkeypatch):
     launch = "smartmem_tvm.remote.deployed.Deployed._launch_seconds"
     where = ("--tracker", address, "--key", "here", *SMALL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``--shape`` with lists: `compile`, `run`, `verify` and `inspect` know several sizes, the others refuse them."""
+"""``--shape`` with lists: what the commands that know several sizes do, and that the others refuse them."""
 
 import json
 
@@ -9,6 +9,7 @@ import pytest
 
 from sized_model import expected, inputs, shapes, sized_model
 from smartmem_tvm.cli import main
+from smartmem_tvm.tools.bench.plan_measurements import Plan
 
 LISTS = "x:{1,3},4,8"
 
@@ -68,7 +69,6 @@ def test_inputs_of_a_file_choose_the_size_of_a_model(smartmem, tmp_path):
 
 
 ONE = {"plan": [], "isa": [], "report": ["-o", "o.html"], "export-graph": ["-o", "o.onnx"]}
-ONE |= {"export": ["--runner", "-o", "o"], "measure": ["--tracker", "127.0.0.1:9", "--key", "k"]}
 
 
 @pytest.mark.parametrize("command", ONE)
@@ -81,6 +81,26 @@ def test_a_command_that_takes_one_size(folder, smartmem, command, tmp_path, monk
 @pytest.mark.parametrize("command", ["stats", "explain", "plan"])
 def test_a_list_for_a_command_that_takes_one_size(symbolic_path, smartmem, command):
     refused(smartmem(command, symbolic_path, "--shape", LISTS), "gives a list of sizes, and this command takes one")
+
+
+def test_bench_has_a_row_for_each_size(symbolic_path, smartmem, monkeypatch, tmp_path):
+    asked, file = [], tmp_path / "r.json"
+
+    def measured(plan, network):
+        asked.extend(plan.requests(network))
+        return {"error": "No."}
+
+    monkeypatch.setattr(Plan, "_measure", measured)
+    outcome = smartmem("bench", symbolic_path, "--shape", LISTS, "--against", "none", "-o", file, "--json")
+    assert outcome.code == 2, outcome.err
+    assert [each["name"] for each in outcome.data["rows"]] == ["symbolic, x 1x4x8", "symbolic, x 3x4x8"]
+    assert [each["shapes"] for each in asked] == [{"x": (1, 4, 8)}, {"x": (3, 4, 8)}]
+    assert len(json.loads(file.read_text())["rows"]) == 2
+
+
+def test_a_suite_takes_no_list(smartmem, tmp_path):
+    outcome = smartmem("bench", "--suite", "smartmem18", "--models", tmp_path, "--shape", LISTS)
+    refused(outcome, "gives a list of sizes, and this command takes one")
 
 
 @pytest.mark.parametrize("apart", [["--shape", "x:1,4,8", "x:3,4,8"], ["--shape=x:1,4,8", "--shape=x:3,4,8"]])

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of sizes: which sizes they make, and the module with a function for each."""
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from sized_model import shapes, sized_model
-from smartmem_tvm import UserError, from_onnx
+from smartmem_tvm import UserError, compile, from_onnx
 from smartmem_tvm.frontend import input_spec, read_sizes
 from smartmem_tvm.frontend.several_sizes import MOST_SIZES, expanded
 from smartmem_tvm.ir.several_sizes import size_functions
@@ -70,6 +71,21 @@ def test_a_list_of_one_is_a_model_of_one_size():
 def test_sizes_share_the_weights():
     first, second = read_sizes(sized_model(), [shapes(1, 2, 2, 1), shapes(2, 2, 2, 1)])
     assert first.weights is second.weights
+
+
+def test_a_kernel_that_the_importer_makes():
+    """TVM's importer writes some operators as kernels; their variables have types, which its mutators ask for."""
+    values = [helper.make_tensor("pads", TensorProto.INT64, [4], [0, 1, 0, 2])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Pad", ["x", "pads"], ["y"], mode="edge")]
+    model = helper.make_model(helper.make_graph(nodes, "padded", [x], [y], values), ir_version=8)
+    model.opset_import[0].version = 17
+    mod = from_onnx(model, shapes=[{"x": (1, 4)}, {"x": (3, 4)}])
+    kernels = [gvar for gvar in mod.get_global_vars() if gvar.name_hint not in size_functions(mod)]
+    assert len(kernels) == 2, "otherwise this tests nothing"
+    array = np.arange(12, dtype="float32").reshape(3, 4)
+    np.testing.assert_array_equal(compile(mod).run(array)[0], np.pad(array, ((0, 0), (1, 2)), mode="edge"))
 
 
 @pytest.mark.parametrize("wrong", [[], [(1, 3)], "x"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """native/run: the program that runs compiled folders without Python, and its C interface."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from runner import ROOT, built, call
 from smartmem_tvm import Options, compile, thread_pool
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.stream_library import library_path
+from smartmem_tvm.ir.several_sizes import with_sizes
 from smartmem_tvm.target import parse_target
 
 SHAPE = (4, 128)
@@ -218,7 +220,8 @@ DAMAGES = {
     "has code for 3 inputs and weights and lists 2": edit(weights=[]),
     "lists 1 outputs, and its code returns 2": edit(outputs=["y"]),
     "was written in format 4, and this program reads formats 5 to 6": edit(format=4),
-    "holds several sizes of a model, and this program runs one": edit(sizes=[{}]),
+    "is not the one that was written": edit(sizes=[{}]),
+    "holds a library without main_7": edit(sizes=[{"function": "main_7", "inputs": [], "outputs": []}]),
     "was compiled by TVM 0.26.0, and this program was built for TVM": edit(**{"apache-tvm": "0.26.0"}),
     "was compiled for the CPU riscv64-linux-gnu": edit(host="riscv64-linux-gnu"),
     "was compiled for cuda, and this program runs on CPUs": edit(target='{"kind": "cuda", "keys": ["cuda", "gpu"]}'),
@@ -327,6 +330,73 @@ def wait_for_library(process: int) -> None:
     end = time.monotonic() + 60
     while "lib.so" not in Path(f"/proc/{process}/maps").read_text() and time.monotonic() < end:
         time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory):
+    """A folder of two sizes."""
+    mods = [module(lambda x: op.nn.relu(op.matmul(x, constant(128, 256))), (rows, 128)) for rows in (4, 2)]
+    compiled = compile(with_sizes(mods))
+    sizes = [
+        {"function": name, "inputs": [{"name": "x", "shape": [rows, 128], "dtype": "float32"}], "outputs": ["y"]}
+        for name, rows in zip(compiled.sizes, (4, 2), strict=True)
+    ]
+    path = tmp_path_factory.mktemp("models") / "sized"
+    export.save(compiled, path, {**{name: sizes[0][name] for name in ("inputs", "outputs")}, "sizes": sizes}, {})
+    return path
+
+
+def test_files_and_shapes_choose_among_sizes(sized, tmp_path):
+    for rows in (4, 2):
+        x = np.random.default_rng(rows).standard_normal((rows, 128)).astype("float32")
+        np.save(tmp_path / "x.npy", x)
+        x.tofile(tmp_path / "x.bin")
+        (wanted,) = export.load(sized).run(x)
+        for given in (["x=x.npy"], ["x=x.bin", "--shape", f"x:{rows},128"]):
+            file = given[0].replace("=", f"={tmp_path}/")
+            outcome = call(sized, "--input", file, *given[1:], "--output", tmp_path / "out")
+            assert outcome.code == 0, outcome.err
+            np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), wanted)
+    assert "y: 4x256" in call(sized, "--zeros").out and "y: 2x256" in call(sized, "--shape", "x:2,128").out
+
+
+def test_a_size_that_a_folder_lacks(sized, folder, tmp_path):
+    known = "it has 'x' 4x128; 'x' 2x128: give one of these"
+    assert call(sized, "--shape", "x:3,128").sentence.startswith(f"no size of this model takes 'x' 3x128; {known}")
+    np.save(tmp_path / "x.npy", np.zeros((3, 128), "float32"))
+    assert known in call(sized, "--input", f"x={tmp_path / 'x.npy'}").sentence
+    assert "no input 'z'" in call(sized, "--shape", "z:3").sentence
+    assert "no size of this model takes 'ids' 4" in call(folder, "--shape", "ids:4").sentence
+    for wrong, said in {"x": "must be a name, a colon", "x:1,": "whole number", "x:a": "whole number"}.items():
+        assert said in call(sized, "--shape", wrong).sentence
+    assert "gives 'x' twice" in call(sized, "--shape", "x:4,128", "--shape", "x:4,128").sentence
+
+
+def test_sizes_by_the_c_interface(sized):
+    library = ctypes.CDLL(str(built() / "libsmartmem_run.so"))
+    model, x = ctypes.c_void_p(), np.random.default_rng(5).standard_normal((4, 128)).astype("float32")
+    library.smartmem_run_error.restype = ctypes.c_char_p
+
+    def called(name, *arguments):
+        assert getattr(library, f"smartmem_run_{name}")(*arguments) == 0, library.smartmem_run_error()
+
+    def result(rows):
+        got = np.empty((rows, 256), "float32")
+        called("run", model)
+        called("get_output", model, b"y", got.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(got.nbytes))
+        return got
+
+    called("open", str(sized).encode(), None, ctypes.byref(model))
+    assert library.smartmem_run_size_count(model) == 2
+    for number, rows in enumerate((4, 2)):
+        called("use_size", model, number)
+        data = x[:rows].ctypes.data_as(ctypes.c_void_p)
+        called("set_input", model, b"x", data, ctypes.c_uint64(x[:rows].nbytes))
+        np.testing.assert_array_equal(result(rows), export.load(sized).run(x[:rows])[0])
+    called("use_size", model, 0)
+    np.testing.assert_array_equal(result(4), export.load(sized).run(x)[0], "its input is kept")
+    assert library.smartmem_run_use_size(model, 2) == -1 and b"no size 2" in library.smartmem_run_error()
+    library.smartmem_run_close(model)
 
 
 def c_program(output: Path, place: Path, *flags: str) -> Path:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arguments.h"
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <limits>
@@ -12,6 +13,7 @@ const char* const kUsage =
     "usage: smartmem_run DIR [options]\n"
     "Runs a folder of `smartmem compile` and prints how long that takes.\n"
     "  --input NAME=FILE   a .npy file, or any other file with the numbers alone (repeatable; default: random)\n"
+    "  --shape NAME:SIZES  which of several sizes, as x:1,3,224,224 (repeatable; default: that of the files)\n"
     "  --output FOLDER     write the outputs there, as NAME.npy\n"
     "  --repeat N          timed runs (default: 10)\n"
     "  --warmup N          runs before them (default: 2)\n"
@@ -45,6 +47,22 @@ void AddInput(const std::string& text, Arguments* found) {
   }
 }
 
+void AddShape(const std::string& text, Arguments* found) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) {
+    throw Mistake("--shape " + text + " must be a name, a colon and sizes, as in --shape x:1,3,224,224.");
+  }
+  std::vector<int64_t> shape;
+  const std::string sizes = text.substr(colon + 1);
+  for (size_t at = 0, comma = 0; !sizes.empty() && comma < sizes.size(); at = comma + 1) {
+    comma = std::min(sizes.find(',', at), sizes.size());
+    shape.push_back(Number("A size of --shape", sizes.substr(at, comma - at), 0));
+  }
+  if (!found->shapes.emplace(text.substr(0, colon), shape).second) {
+    throw Mistake("--shape gives '" + text.substr(0, colon) + "' twice: give each input one shape.");
+  }
+}
+
 void SetDevice(const std::string& text, Arguments* found) {
   const size_t colon = text.find(':');
   found->device = text.substr(0, colon);
@@ -73,6 +91,7 @@ const std::map<std::string, Flag, std::less<>>& Flags() {
 const std::map<std::string, Option, std::less<>>& Options() {
   static const auto* options = new std::map<std::string, Option, std::less<>>{
       {"--input", AddInput},
+      {"--shape", AddShape},
       {"--output", [](const std::string& text, Arguments* found) { found->output = text; }},
       {"--device", SetDevice},
       {"--repeat", [](const std::string& text, Arguments* found) { found->repeat = Number("--repeat", text, 1); }},

@@ -6,6 +6,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace smartmem::run {
 
@@ -18,6 +19,7 @@ class Mistake : public std::runtime_error {
 struct Arguments {
   std::string folder;
   std::map<std::string, std::string> inputs;  // name -> file
+  std::map<std::string, std::vector<int64_t>> shapes;  // name -> shape
   std::string output;                         // folder, empty for none
   std::string device;                         // "cpu", "opencl" or empty
   int32_t device_index = 0;

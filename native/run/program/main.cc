@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -56,6 +57,21 @@ Model Load(const Arguments& arguments) {
                   ": compile it for that device.");
   }
   return found;
+}
+
+// Chooses among several sizes by the shapes that are asked for, and those of files.
+void ChooseSize(const Arguments& arguments, smartmem_run_model* model) {
+  std::map<std::string, std::vector<int64_t>> shapes = arguments.shapes;
+  if (smartmem_run_size_count(model) > 1) {
+    for (const auto& [name, file] : arguments.inputs) {
+      if (const auto shape = ShapeInFile(file)) shapes.emplace(name, *shape);
+    }
+  }
+  std::vector<smartmem_run_tensor> wanted;
+  for (const auto& [name, shape] : shapes) {
+    wanted.push_back({name.c_str(), "", static_cast<int32_t>(shape.size()), shape.data(), 0, 0});
+  }
+  Check(smartmem_run_choose_size(model, wanted.data(), static_cast<int32_t>(wanted.size())));
 }
 
 void SetInputs(const Arguments& arguments, smartmem_run_model* model) {
@@ -139,6 +155,7 @@ Report Run(const Arguments& arguments) {
   const Clock::time_point begin = Clock::now();
   const Model model = Load(arguments);
   const double load_ms = Milliseconds(begin);
+  ChooseSize(arguments, model.get());
   SetInputs(arguments, model.get());
   const double first_ms = TimedRun(model.get());
   for (int64_t i = 1; i < arguments.warmup; ++i) TimedRun(model.get());

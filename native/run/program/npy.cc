@@ -112,11 +112,24 @@ std::vector<char> ReadRaw(const std::string& path, const smartmem_run_tensor& in
   return ReadAll(file.get(), bytes, path);
 }
 
+bool IsNpy(const std::string& path) {
+  return path.size() >= 4 && path.compare(path.size() - 4, 4, ".npy") == 0;
+}
+
 }  // namespace
 
 std::vector<char> ReadArray(const std::string& path, const smartmem_run_tensor& input) {
-  const bool npy = path.size() >= 4 && path.compare(path.size() - 4, 4, ".npy") == 0;
-  return npy ? ReadNpy(path, input) : ReadRaw(path, input);
+  return IsNpy(path) ? ReadNpy(path, input) : ReadRaw(path, input);
+}
+
+std::optional<std::vector<int64_t>> ShapeInFile(const std::string& path) {
+  if (!IsNpy(path)) return std::nullopt;
+  uint64_t bytes = 0;
+  const File file = Open(path, &bytes);
+  const std::vector<char> data = ReadAll(file.get(), std::min<uint64_t>(bytes, 12 + kMostHeader), path);
+  const std::optional<NpyHeader> header = ParseHeader(data.data(), data.size());
+  if (!header) return std::nullopt;
+  return header->shape;
 }
 
 void WriteArray(const std::string& path, const smartmem_run_tensor& output, const std::vector<char>& data) {

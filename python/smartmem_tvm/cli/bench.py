@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from . import argument_types
 from .argument_types import positive
 from .console import Result, least_width, step, table, tuning_text
 from .model import TARGET_HELP, add_threads, add_values, parse_shapes, parse_values
+from .several_sizes import has_lists, shape_of, size_text, sizes_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +42,7 @@ EXAMPLE = """\
   smartmem bench swin_t.onnx vit.onnx --threads 1 --csv b.csv  several models, on one core
   smartmem bench --suite smartmem18 -o results.json            SmartMem's Table 7, as far as it fits in 8 GB
   smartmem bench swin_t.onnx --requests 200 --streams 2        inferences a second, two at a time
+  smartmem bench rec.onnx --shape 'x:1,3,48,{160,320}'         a row for each of several sizes
   smartmem bench swin_t.onnx --ablation --plot gains.png       what each technique brings, as SmartMem's Figure 8
   smartmem bench swin_t.onnx --target cuda --against no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,onnxruntime
 
@@ -146,13 +149,29 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _networks(args: argparse.Namespace) -> list[Network]:
     """Return the networks to measure, in order; `UserError` if there is none, or a name is not in the suite."""
-    from ..tools.bench.plan_measurements import Network, networks_of
+    from ..tools.bench.plan_measurements import networks_of
 
     if args.suite is not None:
+        parse_shapes(args.shape)  # refuses a list: a suite's models have other inputs
         return networks_of(args.suite, args.model, Path(args.models), args.large, args.apart)
     if not args.model:
         raise UserError("smartmem bench needs something to measure; give MODEL files or --suite.")
-    return [Network(Path(path).stem, path, Path(path), apart=args.apart) for path in args.model]
+    return [each for path in args.model for each in _sizes_of(args, path)]
+
+
+def _sizes_of(args: argparse.Namespace, path: str) -> list[Network]:
+    """Return a network for each size of a file that a list in ``--shape`` asks for; one without lists."""
+    from ..tools.bench.plan_measurements import Network
+
+    whole = Network(Path(path).stem, path, Path(path), apart=args.apart)
+    if not has_lists(args) or not whole.path.is_file():
+        return [whole]
+    specs = sizes_of(path, args)
+    texts = [size_text(each) for each in specs]
+    return [
+        replace(whole, name=f"{whole.name}, {text}", key=f"{path}, {text}", shapes=shape_of(spec))
+        for spec, text in zip(specs, texts, strict=True)
+    ]
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -170,7 +189,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         require_matplotlib(Path(args.plot))
     _refuse_together(args)
     threads = thread_count(args.threads)
-    shapes, values = parse_shapes(args.shape), parse_values(args.value)
+    shapes, values = {} if has_lists(args) else parse_shapes(args.shape), parse_values(args.value)
     against = parse_systems(args.against, args.target)
     devices = devices_of([args.target, *(system.target for system in against)])
     effort = _effort(args, args.target in devices)

@@ -88,7 +88,8 @@ def execute(args: argparse.Namespace) -> Result:
         "graphs": {"before": before, "after": record_graph(compiled.graph, names[0])},
         "rules": compiled.rules,
         "memory": compiled.memory,
-        "launched": launched(compiled.graph, compiled.signatures),
+        "launched": launched(compiled.graph, compiled.signatures, names[0]),
+        "launched_by_size": {name: launched(compiled.graph, compiled.signatures, name) for name in compiled.sizes},
     }
     with step(f"Writing {folder}"):
         manifest = save(compiled, folder, facts, explanation)

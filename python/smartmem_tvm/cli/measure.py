@@ -12,6 +12,7 @@ from ..errors import UserError
 from .argument_types import positive, seconds, tolerance
 from .console import Result, step, table
 from .model import add_input, make_inputs
+from .several_sizes import size_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,10 +29,12 @@ EXAMPLE = """\
   smartmem measure swin --tracker ... --key pixel --json        for `smartmem report` and for comparing devices
   smartmem measure swin --tracker ... --key pixel --model m.onnx    where the model is now
 
-Latencies are those of the device's own clock, without the network. The outputs are compared with ONNX Runtime's on this
-machine's CPU; the exit code is 1 if one is wrong, or if runs on the same input differ."""
+A folder of several sizes is measured at each of them, with a row for each. Latencies are those of the device's own
+clock, without the network. The outputs are compared with ONNX Runtime's on this machine's CPU; the exit code is 1 if
+one is wrong, or if runs on the same input differ."""
 _SESSION = 600.0  # seconds of one try on one device
 _SHOWN = 12  # kernels in the printed table
+_SIZE_COLUMNS = ("size", "median", "p10", "p90", "layout", "error", "")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,34 +61,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> Result:
     """Measure, and compare with this machine."""
     from ..deploy.export import read_manifest, require_whole_weights
-    from ..frontend import read_model, reference_name, run_reference
-    from ..frontend.inputs import id_limits
-    from ..remote.measure_model import measure
+    from ..frontend import read_sizes
+    from ..ir.public_functions import MAIN
     from ..remote.tracked_devices import TrackedDevices
 
     folder = Path(args.folder)
-    manifest = read_manifest(folder, elsewhere=True)
+    manifest = read_manifest(folder, elsewhere=True, several=True)
     require_whole_weights(folder, manifest)
-    shapes = {each["name"]: tuple(each["shape"]) for each in manifest["inputs"]}
-    model = read_model(_model_file(args, manifest), shapes, values=manifest.get("values"))
+    sizes = manifest.get("sizes", [{**manifest, "function": MAIN}])
+    if len(sizes) > 1 and args.input is not None:
+        raise UserError(f"--input has arrays of one size, and {folder} holds {len(sizes)}: leave it out.")
+    devices = TrackedDevices(args.tracker, args.key, timeout=args.timeout, session_limit=args.limit)
+    shapes = [{each["name"]: tuple(each["shape"]) for each in size["inputs"]} for size in sizes]
+    models = read_sizes(_model_file(args, manifest), shapes, manifest.get("values"))
+    found = [_measured(args, manifest, size, model, devices) for size, model in zip(sizes, models, strict=True)]
+    named = {"folder": args.folder, "model": manifest["model"], "target": manifest["target"]}
+    right = all(each["correct"] and each["deterministic"] for each in found)
+    several = len(sizes) > 1
+    data = {**named, **({"sizes": found} if several else found[0])}
+    show = _render_sizes if several else _render
+    return Result(data, lambda console: show(console, data), 0 if right else 1)
+
+
+def _measured(args: argparse.Namespace, manifest: dict, size: dict, model: Model, devices: TrackedDevices) -> dict:
+    """Return what was measured of one size, and how its outputs compare."""
+    from ..frontend import reference_name, run_reference
+    from ..frontend.inputs import id_limits
+    from ..ir.public_functions import MAIN
+    from ..remote.measure_model import measure
+
     arrays = make_inputs(args, model.inputs, id_limits(model.proto), model.values)
-    with step(f"Running {reference_name(model)}"):
+    text = f" at {size_text(model.inputs)}" if size["function"] != MAIN else ""
+    with step(f"Running {reference_name(model)}{text}"):
         expected = run_reference(model, dict(zip(model.inputs, arrays)))
 
     def work(session: Session) -> tuple[dict, list[np.ndarray]]:
         counts = {"warm_up": args.warm_up, "runs": args.runs, "replays": args.replays}
-        return measure(session, folder, arrays, **counts)
+        return measure(session, Path(args.folder), arrays, function=size["function"], **counts)
 
-    devices = TrackedDevices(args.tracker, args.key, timeout=args.timeout, session_limit=args.limit)
-    with step(f"Measuring on a device of key {args.key}"):
+    with step(f"Measuring on a device of key {args.key}{text}"):
         facts, got = devices.with_session(work)
-    outputs = _compared(args, manifest, got, expected)
+    outputs = _compared(args, manifest["precision"], size["outputs"], got, expected)
     if args.layers:
         facts["layers"] = _layers(manifest, model, devices)
     correct = all(each["ok"] for each in outputs.values()) and not _wrong(facts)
-    named = {"folder": args.folder, "model": manifest["model"], "target": manifest["target"]}
-    data = {**named, **facts, "outputs": outputs, "correct": correct}
-    return Result(data, lambda console: _render(console, data), 0 if correct and facts["deterministic"] else 1)
+    return {"size": size_text(model.inputs), **facts, "outputs": outputs, "correct": correct}
 
 
 def _layers(manifest: dict, model: Model, devices: TrackedDevices) -> list[dict]:
@@ -126,12 +146,12 @@ def _model_file(args: argparse.Namespace, manifest: dict) -> str:
     return found
 
 
-def _compared(args: argparse.Namespace, manifest: dict, got: list[np.ndarray], expected: list[np.ndarray]) -> dict:
+def _compared(args: argparse.Namespace, precision: str, names: list[str], got: list, expected: list) -> dict:
     from ..comparison import compare
     from ..tables.precisions import PRECISIONS
 
-    rtol = args.rtol if args.rtol is not None else PRECISIONS[manifest["precision"]].tolerance
-    return {name: compare(*pair, rtol, 0.0) for name, *pair in zip(manifest["outputs"], got, expected, strict=True)}
+    rtol = args.rtol if args.rtol is not None else PRECISIONS[precision].tolerance
+    return {name: compare(*pair, rtol, 0.0) for name, *pair in zip(names, got, expected, strict=True)}
 
 
 def _replayed(device: dict) -> str:
@@ -145,6 +165,23 @@ def _exceeding(data: dict) -> str:
         f"Warning: kernels by themselves add up to {data['kernels_ms']:.2f} ms, more than the whole inference takes. "
         f"Each was timed alone, with a launch of its own and other data in the caches, and a device may lower its "
         f"clock between them: go by the median of the inference, and take the shares for an order of kernels only."
+    )
+
+
+def _render_sizes(console: Console, data: dict) -> None:
+    """Print a row for each size."""
+    rows = []
+    for each in data["sizes"]:
+        latency, error = each["latency_ms"], max((out["max_rel_err"] for out in each["outputs"].values()), default=0.0)
+        verdict = ("" if each["deterministic"] else "runs DIFFER, ") + ("right" if each["correct"] else "WRONG")
+        times = [f"{latency[name]:.2f}" for name in ("median", "p10", "p90")]
+        rows.append((each["size"], *times, f"{each['layout_share']:.1%}", f"{error:.1e}", verdict))
+    console.print(table(data["folder"], _SIZE_COLUMNS, rows, numbers=(1, 2, 3, 4, 5)))
+    device = data["sizes"][0]["device"]
+    console.print(
+        f"Milliseconds of {data['sizes'][0]['latency_ms']['runs']} runs each; the share of layout operators in the "
+        f"kernels' time; the largest error relative to the output's largest element, beside ONNX Runtime. "
+        f"First size on {device.get('name', device['kind'])}, key {data['sizes'][0]['key']}."
     )
 
 

@@ -84,6 +84,22 @@ def read_sizes(args: argparse.Namespace) -> list[Model]:
         return read_sizes(args.model, lambda graph: expanded(lists, graph), values)
 
 
+def sizes_of(path: str, args: argparse.Namespace) -> list[Spec]:
+    """Return the inputs of each size of a file that the lists of ``--shape`` ask for."""
+    from ..frontend import read_sizes
+    from ..frontend.several_sizes import expanded
+
+    lists = parse_lists(args.shape)
+    with step(f"Reading {path}"):
+        models = read_sizes(path, lambda graph: expanded(lists, graph), parse_values(args.value))
+    return [each.inputs for each in models]
+
+
+def shape_of(spec: Spec) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a size's inputs by name."""
+    return {name: shape for name, (shape, _) in spec.items()}
+
+
 def import_sizes(args: argparse.Namespace, models: Sequence[Model]) -> tvm.IRModule:
     """Return the module of a model at several sizes, or at one."""
     from ..frontend import from_onnx

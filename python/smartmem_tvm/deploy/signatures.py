@@ -10,6 +10,7 @@ from tvm import tirx
 
 from ..graph_report import only_moves_data
 from ..ir.graph import launches
+from ..ir.several_sizes import size_functions
 from ..tune.parameters import has_fixed_shapes, parameters
 
 
@@ -27,7 +28,7 @@ def signatures(lowered: tvm.IRModule) -> dict[str, list[tuple]]:
     }
 
 
-def launched(graph: tvm.IRModule, known: dict[str, list[tuple]]) -> list[dict]:
+def launched(graph: tvm.IRModule, known: dict[str, list[tuple]], size: str | None = None) -> list[dict]:
     """Return the kernels that an inference launches.
 
     Parameters
@@ -36,13 +37,16 @@ def launched(graph: tvm.IRModule, known: dict[str, list[tuple]]) -> list[dict]:
         Module after the graph passes.
     known : dict
         The `signatures` of the kernels.
+    size : str, optional
+        Of a model of several sizes, the function of the one that runs.
 
     Returns
     -------
     list of dict
         ``kernel``, ``launches`` in one inference, ``layout`` (whether it only moves data), ``parameters``.
     """
-    counts = {gvar.name_hint: (count, gvar) for gvar, count in launches(graph).items()}
+    others = [name for name in size_functions(graph) if name != size] if size else []
+    counts = {gvar.name_hint: (count, gvar) for gvar, count in launches(graph, without=others).items()}
     return [
         {"kernel": name, "launches": count, "layout": only_moves_data(graph[gvar]), "parameters": known[name]}
         for name, (count, gvar) in counts.items()

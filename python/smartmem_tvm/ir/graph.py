@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -425,9 +425,16 @@ def rewrite_graphs(mod: IRModule, rewrite: Callable[[Graph], list[dict]]) -> IRM
     return mod
 
 
-def launches(mod: IRModule) -> Counter:
-    """Count the calls of each kernel; calls in the bodies of loops and branches count once."""
-    return Counter(call.args[0] for call in _kernel_calls(mod))
+def launches(mod: IRModule, without: Collection[str] = ()) -> Counter:
+    """Count the calls of each kernel; calls in the bodies of loops and branches count once.
+
+    Parameters
+    ----------
+    without : collection of str
+        Names of functions whose calls do not count.
+    """
+    functions = [f for g, f in mod.functions_items() if isinstance(f, relax.Function) and g.name_hint not in without]
+    return Counter(call.args[0] for func in functions for call in _kernel_calls_of(func))
 
 
 def private_calls(mod: IRModule) -> dict[ir.GlobalVar, list[ir.Call]]:
@@ -441,7 +448,11 @@ def private_calls(mod: IRModule) -> dict[ir.GlobalVar, list[ir.Call]]:
 
 
 def _kernel_calls(mod: IRModule) -> list[ir.Call]:
-    return [call for func in _relax_functions(mod) for call in collect(func, ir.Call) if call.op == CALL_TIR]
+    return [call for func in _relax_functions(mod) for call in _kernel_calls_of(func)]
+
+
+def _kernel_calls_of(func: relax.Function) -> list[ir.Call]:
+    return [call for call in collect(func, ir.Call) if call.op == CALL_TIR]
 
 
 def _relax_functions(mod: IRModule) -> list[relax.Function]:

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from .._tvm import renamed
 from .public_functions import MAIN, public_functions
 from .sizes import ARENA
 
@@ -27,7 +28,7 @@ def with_sizes(modules: Sequence[tvm.IRModule]) -> tvm.IRModule:
     """
     whole = tvm.IRModule()
     for number, mod in enumerate(modules):
-        names = {gvar: ir.GlobalVar(f"{gvar.name_hint}_{number}") for gvar in mod.get_global_vars()}
+        names = {gvar: renamed(gvar, f"{gvar.name_hint}_{number}") for gvar in mod.get_global_vars()}
         for gvar, func in mod.functions_items():
             body = tvm_ffi.structural_map(func, (ir.GlobalVar, lambda each, names=names: names.get(each, each)))
             if "global_symbol" in (body.attrs or {}):

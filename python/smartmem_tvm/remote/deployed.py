@@ -20,6 +20,7 @@ from ..deploy.kernel_functions import PREFIX
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
 from ..executor.readings import MODEL, evaluator_clock, one_by_one
+from ..ir.public_functions import MAIN
 from ..target import device_kind, has_textures, host_triple
 from ..tune.parameters import arguments, as_parameters
 from .session import Session
@@ -33,11 +34,15 @@ class Deployed:
     session : Session
     folder : Path
         A folder of `deploy.export.save`.
+    function : str
+        The function to run: of a model of several sizes, that of one of them.
 
     Attributes
     ----------
     manifest, explanation : dict
         The contents of these files of the folder.
+    launched : list of dict
+        The kernels that an inference launches, see `deploy.signatures.launched`.
 
     Raises
     ------
@@ -45,33 +50,35 @@ class Deployed:
         If the folder holds no compiled model or a modified one, or the model was compiled for another device.
     """
 
-    def __init__(self, session: Session, folder: Path):
-        self.manifest = read_manifest(folder, elsewhere=True)
+    def __init__(self, session: Session, folder: Path, function: str = MAIN):
+        self.function = function
+        self.manifest = read_manifest(folder, elsewhere=True, several=function != MAIN)
         require_whole_weights(folder, self.manifest)
         check_files(folder, self.manifest)
         with json_data.as_written(str(folder / EXPLANATION), "compile the model again"):
             self.explanation = json_data.read(folder / EXPLANATION)
-            self.explanation["launched"]
+            sizes = self.explanation["launched_by_size"] if function != MAIN else {}
+            self.launched = sizes[function] if function != MAIN else self.explanation["launched"]
         target = tvm.target.Target(self.manifest["target"])
         check_machine(self.manifest["host"], session)
         self.device, self._cpu = session.device(device_kind(target)), session.device("cpu")
         code = load_library(session, folder / self.manifest["library"], target)
         weights = map_weights(folder / WEIGHTS, self.manifest["weights"])
-        self.machine = Machine(code, weights, self.device, textures=has_textures(target))
+        self.machine = Machine(code, weights, self.device, textures=has_textures(target), functions=(function,))
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the outputs of one inference."""
-        return to_numpy(self.machine["main"](*self.machine.tensors(arrays)))
+        return to_numpy(self.machine[self.function](*self.machine.tensors(arrays)))
 
     def seconds(self, arrays: Sequence[np.ndarray], warm_up: int, runs: int) -> list[float]:
         """Return the seconds of each of some inferences on the device, without any time of the connection."""
         tensors = self.machine.tensors(arrays)
-        return self.machine.timed(tensors, warm_up + runs)[warm_up:]
+        return self.machine.timed(tensors, warm_up + runs, self.function)[warm_up:]
 
     def host_seconds(self, arrays: Sequence[np.ndarray], runs: int) -> float:
         """Return the median seconds until a call of an inference returns there; a GPU may still be working then."""
         tensors = self.machine.tensors(arrays)
-        clock = self.machine.time_evaluator("main", self._cpu, number=1, repeat=1)
+        clock = self.machine.time_evaluator(self.function, self._cpu, number=1, repeat=1)
         found = []
         for _ in range(runs):
             found += clock(*tensors).results
@@ -80,7 +87,7 @@ class Deployed:
 
     def kernel_seconds(self) -> dict[str, float]:
         """Return kernel -> median seconds of a single launch on random data."""
-        return {each["kernel"]: self._launch_seconds(each) for each in self.explanation["launched"]}
+        return {each["kernel"]: self._launch_seconds(each) for each in self.launched}
 
     def _launch_seconds(self, kernel: dict) -> float:
         tensors, function = arguments(as_parameters(kernel["parameters"]), self.device), PREFIX + kernel["kernel"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..ir.public_functions import MAIN
 from ..target import device_kind
 from .deployed import Deployed
 from .inspect_devices import inspect
@@ -32,6 +33,7 @@ def measure(
     runs: int = 50,
     replays: int = 5,
     kernels: bool = True,
+    function: str = MAIN,
 ) -> tuple[dict, list[np.ndarray]]:
     """Measure a compiled folder on the device of a session.
 
@@ -47,6 +49,8 @@ def measure(
         Inferences whose outputs have to be identical bit by bit.
     kernels : bool
         Whether each kernel is also timed by itself.
+    function : str
+        Of a model of several sizes, the function of the one that runs.
 
     Returns
     -------
@@ -59,7 +63,7 @@ def measure(
     list of numpy.ndarray
         The outputs.
     """
-    model = Deployed(session, folder)
+    model = Deployed(session, folder, function)
     outputs = [model.run(arrays) for _ in range(max(1, replays))]
     device = device_facts(session, model)
     facts = {
@@ -73,7 +77,7 @@ def measure(
         **host_times(model, arrays, device["kind"]),
     }
     if kernels:
-        facts |= shares(model.explanation["launched"], model.kernel_seconds())
+        facts |= shares(model.launched, model.kernel_seconds())
         facts["kernels_ms"] = sum(each["seconds"] for each in facts["kernels"]) * 1e3
         facts["kernels_exceed"] = exceeds(facts["kernels_ms"], facts["latency_ms"])
     return facts, outputs[0]
@@ -84,7 +88,7 @@ def host_times(model: Deployed, arrays: Sequence[np.ndarray], kind: str) -> dict
     if kind == "cpu":
         return {"host_ms": None, "launches": None, "host_us_per_launch": None}
     seconds = model.host_seconds(arrays, _HANDED_OVER)
-    launches = sum(each["launches"] for each in model.explanation["launched"])
+    launches = sum(each["launches"] for each in model.launched)
     return {"host_ms": seconds * 1e3, "launches": launches, "host_us_per_launch": seconds * 1e6 / max(1, launches)}
 
 

@@ -81,7 +81,7 @@ def export_runner(folder: Path, output: Path, runtime: Path | None = None) -> di
         If the folder holds no model that a runner supports, the output would replace something else, or a compiler,
         CMake or TVM's libraries for that machine are missing.
     """
-    manifest = read_manifest(folder, elsewhere=True)
+    manifest = read_manifest(folder, elsewhere=True, several=True)
     check_files(folder, manifest)
     check_output(output)
     parts = _parts(folder, manifest)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import prod
 
 import numpy as np
@@ -13,19 +13,23 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 from tvm_ffi import structural_equal
 
-from ...ir.exchange_constants import Exchange
-from ...ir.kernel import Kernel, substitute
+from ...ir.exchange_constants import Exchange, constant_operands, constants_of
+from ...ir.graph import private_calls
+from ...ir.kernel import DECISIONS, Kernel, substitute
+from ...ir.several_sizes import size_functions
 from ..choose import before, first_of
-from ..core.decisions import deciding, given_rule
+from ..core.decisions import Decision, deciding, given_rule, given_values
 from ..core.expressions import Walk, fused_index, replace_loads, uses
 from ..core.is_product import from_first_sum
 from ..core.nest import index
-from ..core.rule import exchange_open
+from ..core.rule import exchange_open, is_open, target_of
 from ..cpu.attention import chain_in
+from ..cpu.machine import FLOAT_BYTES
 from ..cpu.matmul import Matmul
 from ..cpu.matmul_plan import MatmulPlan
 from ..cpu.params import CpuParams
 from ..cpu.slide import Slide
+from .common_forms import Reader, in_common, values_of
 
 
 @module_pass(opt_level=0, name="PackWeights")
@@ -41,7 +45,8 @@ class PackWeights:
         C[i, j] += A[i, k] * b[j // 16, k, j % 16]
 
     The rule for matmuls then reads the panels in place. Copying them in every inference took up to a third of its time,
-    mostly to wait for memory that is read across its rows.
+    mostly to wait for memory that is read across its rows. Kernels of several sizes choose the width of panels in
+    common (`common_forms`).
 
     Refuses (leaves as they are) operands that are computed, that the kernel also reads elsewhere, or that are no
     strided view of the constant, and kernels with callers other than this module's ``call_tir``.
@@ -49,7 +54,67 @@ class PackWeights:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        return exchange_open(mod, _packed)
+        return exchange_open(_with_common_panels(mod) if size_functions(mod) else mod, _packed)
+
+
+def _with_common_panels(mod: IRModule) -> IRModule:
+    """Give kernels of several sizes decisions for panels that other sizes read as well, where that is cheap enough."""
+    calls, readers, products = private_calls(mod), {}, {}
+    for gvar, positions in constant_operands(mod).items():
+        func = mod[gvar]
+        if not is_open(func) or DECISIONS in (func.attrs or {}):
+            continue
+        with deciding(func) as taken:
+            found = packing_of(func, positions, target_of(func, gvar.name_hint))
+        if found is not None:
+            products[gvar] = _Product(found, taken[0])
+            constants = values_of(constants_of(calls[gvar], found.position))
+            readers[gvar] = Reader(found.form, constants, products[gvar].price, products[gvar].size)
+    common = in_common(mod, readers)
+    given = mod.clone() if common else mod
+    for gvar, form in common.items():
+        given.update_func(gvar, mod[gvar].with_attr(DECISIONS, products[gvar].decisions(form)))
+    return given
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """A product with a constant in panels, and its plans for panels of other widths.
+
+    Attributes
+    ----------
+    packing : Packing
+    decision : Decision
+        The rule's own.
+    """
+
+    packing: Packing
+    decision: Decision
+
+    def plan(self, form: tuple) -> MatmulPlan | None:
+        """Return the plan for a form, None if its panels are not as wide, or the constant is seen in another way."""
+        own = self.packing
+        if form == own.form:
+            return own.plan
+        if form[1:] != own.form[1:]:
+            return None
+        plan = MatmulPlan(own.plan.contraction, own.plan.params, own.plan.constants, form[0])
+        return plan if plan.tile.width == form[0] else None
+
+    def price(self, form: tuple) -> float | None:
+        """Return the cycles of the product with a form."""
+        plan = self.plan(form)
+        return None if plan is None else plan.price.cycles
+
+    def size(self, form: tuple) -> int:
+        """Return the bytes of the constant in a form."""
+        batch, columns, depth = map(prod, form[1])
+        return FLOAT_BYTES * batch * depth * -(-columns // form[0]) * form[0]
+
+    def decisions(self, form: tuple) -> dict[str, int | bool]:
+        """Return the attribute that gives the plan for a form."""
+        choice = self.plan(form).choice(bool(self.decision.values["swapped"]))
+        return given_values([replace(self.decision, values=asdict(choice))])
 
 
 def _packed(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
@@ -70,15 +135,25 @@ class Packing:
         Position of the operand among the kernel's inputs.
     extents, steps : tuple of tuple of int
         Extents of the iterators of batch, columns and depth, and the operand's strides along them in elements.
-    width : int
-        Columns of a panel.
+    plan : MatmulPlan
+        The plan of the product that reads the panels.
     """
 
     kernel: Kernel
     position: int
     extents: tuple[tuple[int, ...], ...]
     steps: tuple[tuple[int, ...], ...]
-    width: int
+    plan: MatmulPlan
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.plan.tile.width
+
+    @property
+    def form(self) -> tuple:
+        """What decides in which order the values are."""
+        return self.width, self.extents, self.steps
 
     def pack(self, array: np.ndarray) -> np.ndarray:
         """Return the operand's values as (batch, panel, depth, column); columns beyond the last one are zero."""
@@ -143,7 +218,7 @@ def _packing(kernel: Kernel, first: int, plan: MatmulPlan) -> Packing | None:
     inputs = tuple(packed if i == position else buffer for i, buffer in enumerate(kernel.inputs))
     stages = (*kernel.stages[:first], replace(stage, body=body), *kernel.stages[first + 1 :])
     changed = Kernel(inputs, kernel.outputs, stages)
-    return Packing(changed, position, sizes, tuple(tuple(steps[v] for v in group) for group in groups), width)
+    return Packing(changed, position, sizes, tuple(tuple(steps[v] for v in group) for group in groups), plan)
 
 
 def walk_start(origin, vars_) -> int | None:

@@ -64,7 +64,15 @@ class MatmulChoice:
 
 @dataclass(frozen=True, eq=False)
 class MatmulPlan(ContractionOperands):
-    """A contraction and the choices made for it."""
+    """A contraction and the choices made for it.
+
+    Attributes
+    ----------
+    width : int or None
+        Columns of a panel, if they are given; a narrow product may have fewer all the same.
+    """
+
+    width: int | None = None
 
     def choice(self, swapped: bool) -> MatmulChoice:
         """Return the choices as numbers."""
@@ -104,6 +112,7 @@ class MatmulPlan(ContractionOperands):
             right=self.work.fetch_of_right,
             far=lambda tile: FAR_WEIGHT if self.packs_right(tile) else FAR_ROW,
             steps=self._steps_of,
+            widths=(self.width,) if self.width else (),
         )
 
     @cached_property

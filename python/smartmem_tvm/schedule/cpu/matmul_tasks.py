@@ -69,6 +69,8 @@ class TaskDivision:
         Tile -> an element of the left operand where a task has more rows than `near_rows`.
     steps : callable
         Tile -> steps along the depth that may form a vector where fewer columns remain than a vector has.
+    widths : sequence of int
+        Columns of tiles, if they are given.
     """
 
     batch: int
@@ -83,12 +85,13 @@ class TaskDivision:
     right: Callable[[Tile], WorkUnit]
     far: Callable[[Tile], WorkUnit]
     steps: Callable[[Tile], int]
+    widths: tuple[int, ...] = ()
 
     @cached_property
     def tiles(self) -> list[Tile]:
         """The candidate tiles, the best one on one thread first."""
         waste = _WASTE if self.threads > 1 else 1.0
-        return good_tiles(self.rows, self.columns, self.params, self.panel_depth, waste=waste)
+        return good_tiles(self.rows, self.columns, self.params, self.panel_depth, self.widths, waste)
 
     @cached_property
     def facts(self) -> tuple:

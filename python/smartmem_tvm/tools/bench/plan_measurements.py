@@ -47,6 +47,8 @@ class Network:
         Whether TVM's graph without schedules is measured, too.
     of_suite : bool
         Whether systems without a definition of this model are skipped instead of reporting an error.
+    shapes : mapping or None
+        Input name -> shape, if the model is one size of several; None for the shapes of the plan.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Network:
     compile_only: bool = False
     unscheduled: bool = False
     of_suite: bool = False
+    shapes: Mapping[str, tuple[int, ...]] | None = None
 
 
 def networks_of(suite: str, names: Sequence[str], folder: Path, large: bool, apart: bool) -> list[Network]:
@@ -221,7 +224,8 @@ class Plan:
         if not network.compile_only:
             wanted |= {system.name: system for system in self._compared(network) if system.name != SMARTMEM}
             wanted |= {name: SystemSpec(name, SMARTMEM, self.target, options) for _, name, options in self._steps()}
-        common = {"shapes": dict(self.shapes), "threads": self.threads, "seed": self.seed}
+        shapes = self.shapes if network.shapes is None else network.shapes
+        common = {"shapes": dict(shapes), "threads": self.threads, "seed": self.seed}
         common |= {name: str(path) for name, path in self._files().items()}
         common |= {"batch": self.batch} if self.batch else {}
         common |= {"values": dict(self.values)} if self.values else {}

@@ -58,6 +58,7 @@ def _measured(file: str, found: Mapping, model: str) -> dict:
     outputs = found.get("outputs") or {}
     errors = [each.get("max_rel_err") for each in outputs.values()] if isinstance(outputs, dict) else []
     known = [each for each in (found.get("relative_error"), *errors) if each is not None]
+    model += f", {found.get('size')}" if found.get("of_several") else ""
     told = {name: found.get(name) for name in ("layout_share", "correct", "replays", "deterministic")}
     told["folder"] = Path(str(found.get("folder") or "")).name
     if "layers" in found:

@@ -105,6 +105,11 @@ def _take(found: Sources, name: str, content: object) -> None:
             _take(found, name, each)
     elif isinstance(content, dict) and isinstance(content.get("rows"), list):
         found.rows += [(name, row) for row in content["rows"] if isinstance(row, dict)]
+    elif isinstance(content, dict) and (sizes := content.get("sizes")) and isinstance(sizes, list):
+        shared = {key: value for key, value in content.items() if key != "sizes"}
+        _take(
+            found, name, [{**shared, **each, "of_several": True} if isinstance(each, dict) else each for each in sizes]
+        )
     elif isinstance(content, dict) and _is_measurement(content):
         found.measurements.append((name, content))
     else:

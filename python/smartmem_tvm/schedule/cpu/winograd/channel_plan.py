@@ -32,7 +32,7 @@ class ChannelPlan(WinogradPlan):
         A task has some rows of tiles and some panels.
         """
         threads, depth = Threads(self.threads), self.points * self.channels
-        for width in tile_widths(self.params):
+        for width in self._widths or tile_widths(self.params):
             if self.filters % width:  # the last panel would be another loop, and another shape
                 continue
             panels = self.filters // width
@@ -60,7 +60,11 @@ class ChannelPlan(WinogradPlan):
         return -(-self.filters // self.params.lanes) * self.params.lanes
 
     def _tile(self, tiles: int) -> Tile:
-        return best_tile(tiles, self._places, self.params, self.channels)
+        return best_tile(tiles, self._places, self.params, self.channels, self._widths)
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        return (self.given_panel,) if self.given_panel else ()
 
     @cached_property
     def tile(self) -> Tile:

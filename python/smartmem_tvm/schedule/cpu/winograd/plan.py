@@ -85,11 +85,14 @@ class WinogradPlan:
     result : int
         Lines, and columns, of the results of a tile: m of F(m x m, 3 x 3).
     params : CpuParams
+    given_panel : int or None
+        Filters of a panel, if they are given.
     """
 
     windows: Windows
     result: int
     params: CpuParams
+    given_panel: int | None = None
 
     copies: ClassVar[bool] = True
     """Whether pixels are copied into planes before the transform, and back into lines after it."""
@@ -252,7 +255,7 @@ class WinogradPlan:
         lanes = self.params.lanes
         candidates = [
             Tile(height, wide * lanes)
-            for height in _heights(self.filters)
+            for height in ([self.given_panel] if self.given_panel else _heights(self.filters))
             for wide in range(1, min(vectors, _MOST_VECTORS) + 1)
             if fits(height, wide * lanes, self.params)
         ]

@@ -25,7 +25,7 @@ _GAIN = 0.8
 def worth(plans: Iterable[WinogradPlan]) -> list[WinogradPlan]:
     """Return the plans that are faster than the plain convolution, the fastest first."""
     timed = sorted(((work(plan).price.cycles, plan) for plan in plans), key=lambda pair: pair[0])
-    return [plan for time, plan in timed if time < _GAIN * _plain(plan.windows, plan.params, plan.threads).price.cycles]
+    return [plan for time, plan in timed if time < _GAIN * plain(plan.windows, plan.params, plan.threads).price.cycles]
 
 
 def work(plan: WinogradPlan) -> Work:
@@ -43,7 +43,7 @@ def work(plan: WinogradPlan) -> Work:
     return Work(plan.params, {**plan.division.work, **own})
 
 
-def _plain(windows: Windows, params: CpuParams, cores: int) -> Work:
+def plain(windows: Windows, params: CpuParams, cores: int) -> Work:
     """Return the work of a plain convolution, at its best: register tiles over lines of the picture."""
     extents, lanes = windows.contraction.reduction.extents, params.lanes
     high, wide = (extents[v] for v in windows.image.columns)
