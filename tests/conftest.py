@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Setup of every test: `helpers` importable wherever pytest is started, repeatable property tests, empty caches."""
 
+import gc
 import hashlib
 import importlib.metadata
 import os
@@ -75,6 +76,26 @@ def pytest_addoption(parser):
     parser.addoption(
         "--full-grids", action="store_true", help="run what @pytest.mark.pairwise and each_value leave out"
     )
+    parser.addoption("--processor-time", metavar="FILE", help="write the processor seconds of each test as JSON")
+
+
+def pytest_configure(config):
+    """Measure where that is asked for."""
+    if config.getoption("--processor-time"):
+        from processor_time import ProcessorTime
+
+        config.pluginmanager.register(ProcessorTime(config), "processor-time")
+
+
+def pytest_sessionstart():
+    """Look for no garbage while tests are collected: modules, tests and their parameters all stay."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Leave what was collected out of each later search for garbage, which would walk through all of it."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

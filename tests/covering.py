@@ -9,7 +9,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
+import pytest
+
 MARKS = {"pairwise": 2, "each_value": 1}
+
+
+def seeds(few: int, more: int, most: int) -> list:
+    """Return the seeds of random draws for `parametrize`: `few` for every change, up to `more` in the device tier.
+
+    Those from `more` to `most` are slow.
+    """
+    tiers = [(), pytest.mark.device, pytest.mark.slow]
+    return [pytest.param(seed, marks=tiers[(seed >= few) + (seed >= more)]) for seed in range(most)]
 
 
 def pairs(*axes: Iterable) -> list[tuple]:

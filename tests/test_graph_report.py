@@ -2,11 +2,10 @@
 """Counts of kernels and bytes, and the fate of layout operators."""
 
 import tvm
-from tvm import relax
 from tvm.script import tirx as T
 
 from helpers import constant, legal, module, op
-from smartmem_tvm.graph_report import explain, graph_cost, only_moves_data, tensor_bytes
+from smartmem_tvm.graph_report import explain, graph_cost, only_moves_data
 from smartmem_tvm.pipeline import BASELINE_PHASES, Options, run_phases
 from smartmem_tvm.transform import EliminateLayout, FuseOperators
 
@@ -70,14 +69,6 @@ def test_what_computes_or_cannot_be_read_is_no_layout_kernel():
     mod = legal(lambda x, i, u: op.exp(op.scatter_elements(x, i, u)), (4, 6), ((2, 6), "int64"), (2, 6))
     functions = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
     assert [only_moves_data(f) for f in functions] == [False, False]
-
-
-def test_bytes_of_types():
-    tensor = relax.TensorType((3, 5), "float16")
-    assert tensor_bytes(tensor) == 30
-    assert tensor_bytes(relax.TensorType((3,), "bool")) == 3
-    assert tensor_bytes(relax.TupleType([tensor, relax.TensorType((), "int64")])) == 38
-    assert tensor_bytes(relax.ShapeType(ndim=2)) == 0
 
 
 def test_explain():

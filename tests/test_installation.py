@@ -151,6 +151,7 @@ def test_the_wheel_has_the_libraries_and_is_for_any_python(distributions, tmp_pa
     assert re.search(r'platform tag: "manylinux_2_\d+_', " ".join(said.split()))
 
 
+@pytest.mark.parametrize("installed", ["sdist"], indirect=True)
 def test_the_version_is_the_one_of_the_file(installed, tmp_path):
     assert run(installed / "smartmem", "--version", cwd=tmp_path) == f"smartmem {__version__}\n"
     program = "from importlib.metadata import version; print(version('smartmem-tvm'))"
@@ -169,6 +170,7 @@ def test_doctor_finds_everything(installed, tmp_path):
         assert "/no/compiler could not be started" in library["detail"] and not library["ok"]
 
 
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
 def test_the_sources_of_the_runner_are_there(installed, tmp_path):
     program = "from smartmem_tvm.remote.runner import sources; print(sources() / 'run' / 'CMakeLists.txt')"
     found = Path(run(installed / "python", "-c", program, cwd=tmp_path).strip())

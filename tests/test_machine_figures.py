@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/cpu.md shows what was measured of a processor beside the figures of schedule/cpu/machine.py."""
+"""What was measured of a processor is plausible, and stands beside figures of schedule/cpu/machine.py."""
 
 import json
-import re
 import runpy
 from pathlib import Path
 
@@ -12,13 +11,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "machine.py"))
 KEPT = json.loads((ROOT / "benchmarks" / "machine_xeon.json").read_text(encoding="utf-8"))
 FIGURES = {each["name"]: each for each in KEPT["figures"]}
-
-
-def test_the_page_shows_the_committed_figures():
-    text = (ROOT / "docs" / "cpu.md").read_text(encoding="utf-8")
-    shown = re.search(r"<!-- machine -->\n(.*?)\n\n(.*?)<!-- /machine -->", text, re.DOTALL)
-    assert shown[1] == SCRIPT["table"](SCRIPT["Figure"](**each) for each in KEPT["figures"])
-    assert KEPT["machine"]["cpu"] in shown[2] and KEPT["date"] in shown[2]
 
 
 def test_a_table_names_a_figure_and_its_value_in_the_machine_file():

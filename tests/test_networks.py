@@ -33,7 +33,9 @@ TOLERANCE = 1e-4  # relative to the largest output
 CATCH_ALL_SHARE = 0.01  # largest share of an inference's time for a kernel of a catch-all rule
 LAST_RESORTS = {rule.name for rule in dlight_rules()} | {"TVM", "-"}  # "-": no rule at all
 
-# Networks that every change is tested on; the others are for `make test-all`.
+# `make test` takes the demo network with the most layout operators, `make test-device`, which compiles all of the demo
+# networks for other tests of this file, the others too, and `make test-all` all networks.
+FIRST = "swin_t"
 DEMOS = frozenset(entry.file for entry in SUITES["gpu"])
 
 
@@ -46,9 +48,12 @@ class Network:
     compiled: smartmem_tvm.Compiled
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=() if name in DEMOS else pytest.mark.slow) for name in NETWORKS]
-)
+def tier(name: str) -> tuple:
+    """Return the marks of the tests of a network."""
+    return () if name == FIRST else (pytest.mark.device,) if name in DEMOS else (pytest.mark.slow,)
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=tier(name)) for name in NETWORKS])
 def network(request) -> Network:
     """One network after the other, so that the tests of each share the compiled network."""
     mod = smartmem_tvm.from_onnx(MODELS / f"{request.param}.onnx")

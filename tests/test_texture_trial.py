@@ -95,7 +95,10 @@ def test_what_is_chosen_is_no_slower_than_either_extreme(target):
         assert chosen <= 1.0001 * min(possible, modelled(mod, trial))
 
 
-@pytest.mark.parametrize(("target", "precision"), [(ADRENO, "float32"), (ADRENO, "half"), (MALI, "half")])
+@pytest.mark.parametrize(
+    ("target", "precision"),
+    [pytest.param(ADRENO, "float32", marks=pytest.mark.device), (ADRENO, "half"), (MALI, "half")],
+)
 def test_an_order_that_is_chosen_is_no_slower(target, precision):
     """A depthwise convolution before a norm over channels: in the norm's order, its own reads would be strided."""
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import tvm
 from tvm import ir, relax, tirx
 
-from .analysis.facts import Facts, graph_facts, tensor_bytes
+from .analysis.facts import Facts, graph_facts
 from .analysis.transitions import Strided, strided
 from .errors import UserError
 from .ir.compose import simplify, split_outputs, tidy
@@ -17,6 +17,7 @@ from .ir.graph import CALL_TIR, MEMBERS, Node, describe, graphs, read_log
 from .ir.kernel import Kernel, Opaque, parse
 from .ir.movement import movement
 from .ir.public_functions import MAIN, default_function, public_functions
+from .ir.sizes import data_bytes
 from .planner.storage_order import ORDER_PASSES
 
 
@@ -81,8 +82,8 @@ def graph_cost(mod: tvm.IRModule, function: str | None = None) -> GraphCost:
         layout += kinds[gvar]
         for operand in operands.fields if isinstance(operands, relax.Tuple) else [operands]:
             constant = isinstance(operand, ir.Constant) or operand in weights
-            traffic["weights" if constant else "activations"] += tensor_bytes(operand.ty)
-        traffic["activations"] += tensor_bytes(binding.var.ty)
+            traffic["weights" if constant else "activations"] += data_bytes(operand.ty)
+        traffic["activations"] += data_bytes(binding.var.ty)
     return GraphCost(kernels, layout, layout + len(_strided(mod, name)), traffic)
 
 

@@ -50,7 +50,7 @@ def test_measured_once(smartmem, norm_path, profiled):
     assert f"{found['forms']} of {found['kernels']} kernels" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("planner", ["fluid", "exact"])
+@pytest.mark.parametrize("planner", ["fluid", pytest.param("exact", marks=pytest.mark.device)])
 def test_used_and_shown(smartmem, norm_path, profiled, tmp_path, planner):
     plan = smartmem("plan", norm_path, "--layout", planner, "--json").data["layouts"]
     *tensors, summary = plan

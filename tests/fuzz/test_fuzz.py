@@ -21,7 +21,7 @@ from fuzz.shrink import shrink
 from smartmem_tvm.executor.workers import Workers
 
 CORPUS = sorted(Path(__file__).parent.joinpath("corpus").glob("*.onnx"))
-GRAPHS, OTHERS = 80, 30
+GRAPHS, OTHERS = 50, 20
 PARTS = range(0, GRAPHS, 10), range(0, OTHERS, 10)
 
 

@@ -24,7 +24,7 @@ from smartmem_tvm.schedule.choose import (
     plans,
     rules_for,
 )
-from smartmem_tvm.schedule.core.decisions import DECISIONS, asking, attempt, declined, given_values, priced
+from smartmem_tvm.schedule.core.decisions import DECISIONS, asking, attempt, declined, given_values, noted, priced
 from smartmem_tvm.schedule.core.plans import PLAN, Price, plan_on
 from smartmem_tvm.schedule.core.rule import NestRule, Rule
 from smartmem_tvm.schedule.cpu.matmul import Matmul
@@ -207,9 +207,29 @@ def test_prices_of_what_was_tried_in_vain_do_not_count():
     assert [make().cycles for make in account.prices] == [2.0]
 
 
+def test_notes_of_what_was_tried_in_vain_do_not_show():
+    def declines():
+        noted("tiles", rows=4)
+        noted("blocks", rows=8)
+
+    def fails():
+        noted("tiles", rows=2)
+        raise ScheduleError("no")
+
+    with asking(kernels()["doubled"]) as account:
+        noted("tiles", rows=16)
+        assert attempt(declines) is None
+        with pytest.raises(ScheduleError):
+            attempt(fails)
+        assert attempt(lambda: noted("panels", width=3) or True)
+    assert account.notes == {"tiles": {"rows": 16}, "panels": {"width": 3}}
+
+
 def test_outside_of_a_question_nothing_is_kept():
     assert declined("no") is None
     priced(lambda: Price(1.0))
+    noted("tiles", rows=4)
+    assert attempt(lambda: None) is None
 
 
 def test_which_rule_takes_a_prepared_kernel_is_found_without_a_loop():

@@ -12,7 +12,7 @@ from opencl_child import fake, load
 from smartmem_tvm.deploy.build import compile
 from smartmem_tvm.pipeline import Options
 from smartmem_tvm.target import parse_target
-from smartmem_tvm.tvm_mends.fit_storages import FitStorages, row_bytes, tensor_bytes
+from smartmem_tvm.tvm_mends.fit_storages import FitStorages, bytes_on_device, row_bytes
 
 PAGE = 4096  # what storages are rounded to by the OpenCL library
 TEXTURES = ("global.texture", "global.texture-weight", "global.texture-nhwc")
@@ -61,7 +61,7 @@ def test_rows_begin_at_multiples_of_the_pitch(texels, number, alignment, expecte
     ],
 )
 def test_the_memory_of_a_tensor(ty, expected):
-    assert tensor_bytes(ty) == expected
+    assert bytes_on_device(ty) == expected
 
 
 def planned(size, *held):
@@ -84,12 +84,12 @@ def storage_bytes(mod):
 def test_the_largest_tensor_counts(texture):
     small, large = tensor(2, 3, 4, scope=texture), tensor(6, 7, 80, 4, scope=texture)
     for held in ((small, large), (large, small)):
-        assert storage_bytes(FitStorages()(planned(123, *held))) == tensor_bytes(large)
+        assert storage_bytes(FitStorages()(planned(123, *held))) == bytes_on_device(large)
 
 
 def test_a_storage_of_textures_and_buffers_holds_both():
     texture, buffer = tensor(2, 3, 4, scope=TEXTURES[0]), tensor(1000, 4)
-    assert storage_bytes(FitStorages()(planned(10**6, texture, buffer))) == tensor_bytes(buffer) == 16000
+    assert storage_bytes(FitStorages()(planned(10**6, texture, buffer))) == bytes_on_device(buffer) == 16000
 
 
 def test_storages_without_textures_and_of_unknown_shapes_stay():

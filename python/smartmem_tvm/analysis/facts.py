@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tvm import ir, relax, tirx
+from tvm import ir, tirx
 
 from ..ir.graph import Graph, Node
 from ..ir.index_map import function_name
 from ..ir.kernel import Kernel
 from ..ir.movement import movement
+from ..ir.sizes import data_bytes
 from ..ir.walk import collect_outside, loads
 from ..tables.mapping_type import TABLE_3, FusionVerdict, MappingType
 from ..tables.quadrant import Quadrant
@@ -71,14 +72,14 @@ def graph_facts(graph: Graph) -> dict[Node, Facts]:
 
 def _facts(graph: Graph, node: Node, types: dict[Node, MappingType]) -> Facts:
     if node.kernel is None:
-        return Facts(None, None, False, frozenset(), (), tensor_bytes(node.var.ty), 0)
+        return Facts(None, None, False, frozenset(), (), data_bytes(node.var.ty), 0)
     return Facts(
         mapping_type=types[node],
         quadrant=quadrant(node.kernel),
         ir_removable=ir_removable(graph, node, types),
         properties=frozenset(map(str, laws(node.kernel))),
         reduction_dims=_aggregated(node),
-        bytes_of_result=tensor_bytes(node.var.ty),
+        bytes_of_result=data_bytes(node.var.ty),
         flops=flops(node.kernel),
     )
 
@@ -118,12 +119,3 @@ def _operations(body: tirx.Stmt) -> int:
 
 def _chooses(expr) -> bool:
     return isinstance(expr, ir.Call) and function_name(expr) in ("if_then_else", "reinterpret")
-
-
-def tensor_bytes(ty) -> int:
-    """Size in bytes of a tensor type, or of all fields of a tuple type."""
-    if isinstance(ty, relax.TupleType):
-        return sum(tensor_bytes(field) for field in ty.fields)
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        return 0
-    return math.prod(int(dim) for dim in ty.shape) * ((ty.dtype.dtype.bits + 7) // 8)

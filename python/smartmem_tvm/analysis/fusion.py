@@ -31,6 +31,7 @@ from ..ir.graph import Graph, Node, too_wide
 from ..ir.index_map import division_count, variables
 from ..ir.kernel import Kernel, emit, shape_of
 from ..ir.movement import movement
+from ..ir.sizes import data_bytes, number_bytes
 from ..tables.action import TABLE_5, Action
 from ..tables.fusion_policy import (
     CHEAP_OPERATIONS,
@@ -319,13 +320,8 @@ def local_bytes(kernel: Kernel) -> int:
             indices = [index for read in stage.maps(buffer) for index in read]
             used = {v for index in indices for v in variables(index) if v in stage.reduction}
             along = max(along, math.prod(stage.extents[v] for v in used))
-        total += along * item_bytes(buffer) if along > 1 else 0
+        total += along * number_bytes(str(buffer.dtype)) if along > 1 else 0
     return total
-
-
-def item_bytes(buffer) -> int:
-    """Return the size of one element in bytes."""
-    return (buffer.dtype.bits + 7) // 8
 
 
 def _weights(node: Node) -> int:
@@ -344,14 +340,9 @@ def _calls(node: Node) -> int:
 
 
 def _moves_fewer_bytes(node: Node, readers: int) -> bool:
-    operands = sum(tensor_bytes(b) for b, a in zip(node.kernel.inputs, node.args, strict=True) if isinstance(a, ir.Var))
-    result = tensor_bytes(node.kernel.outputs[0])
+    operands = sum(data_bytes(b) for b, a in zip(node.kernel.inputs, node.args, strict=True) if isinstance(a, ir.Var))
+    result = data_bytes(node.kernel.outputs[0])
     return readers * operands <= operands + (1 + readers) * result + LAUNCH_BYTES
-
-
-def tensor_bytes(buffer) -> int:
-    """Return the size of a whole tensor in bytes."""
-    return math.prod(shape_of(buffer)) * item_bytes(buffer)
 
 
 def work(node: Node) -> int:
@@ -361,4 +352,4 @@ def work(node: Node) -> int:
 
 def result_bytes(node: Node) -> int:
     """Return the size in bytes of a node's (intermediate) result, DNNFusion's IRS size."""
-    return tensor_bytes(node.kernel.outputs[0])
+    return data_bytes(node.kernel.outputs[0])

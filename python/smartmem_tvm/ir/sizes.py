@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 ARENA = "arena"
 """Name of the variable of a storage that several tensors share, one after the other, each at an offset."""
@@ -35,8 +35,13 @@ STREAMED = "smartmem.streamed"
 """Module attribute: the weights of ``main`` that a stream reads."""
 
 
-def data_bytes(tensor: relax.Type | tvm.runtime.Tensor) -> int:
-    """Return the bytes of a tensor's numbers without padding; 0 for anything else, and for an unknown shape."""
+def data_bytes(tensor: relax.Type | tirx.Buffer | tvm.runtime.Tensor) -> int:
+    """Return the bytes of the numbers of a tensor, of a buffer, or of all tensors of a tuple type, without padding.
+
+    0 for anything else, and for an unknown shape.
+    """
+    if isinstance(tensor, relax.TupleType):
+        return sum(map(data_bytes, tensor.fields))
     shape = getattr(tensor, "shape", None)
     dims = [getattr(dim, "value", dim) for dim in shape] if shape is not None else [None]
     return prod(dims) * number_bytes(str(tensor.dtype)) if all(isinstance(dim, int) for dim in dims) else 0

@@ -27,15 +27,6 @@ def workload_of(text: str) -> s_tir.meta_schedule.database.Workload:
     return s_tir.meta_schedule.database.Workload.from_json(_plain(text))
 
 
-def is_module_text(text: str) -> bool:
-    """Whether `workload_of` can read a text: it is complete, and holds only a module."""
-    try:
-        _plain(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _plain(text: str) -> list[str]:
     """Return MetaSchedule's JSON: a hash, and a module, itself JSON in base64 after its length."""
     try:

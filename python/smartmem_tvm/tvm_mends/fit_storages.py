@@ -48,7 +48,7 @@ class FitStorages:
         return mod
 
 
-def tensor_bytes(ty: relax.TensorType) -> int:
+def bytes_on_device(ty: relax.TensorType) -> int:
     """Return the memory that a tensor takes at the beginning of a buffer on its device.
 
     Parameters
@@ -95,7 +95,7 @@ def _fit(func: relax.Function) -> relax.Function:
         if not _allocates(binding.value, "storage") or not any(map(_in_texture, held)) or not all(map(_static, held)):
             return binding
         storage = binding.value
-        size = relax.ShapeExpr([max(map(tensor_bytes, held))])
+        size = relax.ShapeExpr([max(map(bytes_on_device, held))])
         call = relax.Call(storage.op, [size, *list(storage.args)[1:]], storage.attrs)
         return relax.VarBinding(binding.var, relax.BlockBuilder().normalize(call))
 

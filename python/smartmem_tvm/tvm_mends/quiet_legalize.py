@@ -20,7 +20,6 @@ def _seq_scope() -> ir_builder.frame.AttrFrame:
     return ir_builder.attr(0, "smartmem_scope", builder_utils.StringImm("seq"))
 
 
-SEQ_SCOPE = builder_utils.seq_scope
 for _module in (builder_utils, script_builder, script_parser, parsed_tirx):  # the modules that hold the name
     _module.seq_scope = _seq_scope
 

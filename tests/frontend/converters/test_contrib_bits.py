@@ -31,7 +31,7 @@ def test_products_with_codes_of_four_bits(kind, columns, width, block):
     check_contrib("MatMulBnb4", {"a": a}, {"y": F}, given, wanted=[a @ values], transB=0, **options)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("width", [64, 40])
@@ -45,7 +45,7 @@ def test_rows_of_packed_numbers(bits, zeros, width):
         check_contrib("GatherBlockQuantized", {"i": indices}, {"y": F}, given, names, **options)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 @pytest.mark.parametrize(("axis", "along"), [(0, 1), (0, 2), (1, 2), (1, 0), (2, 1), (1, 1)])
 @pytest.mark.parametrize("zeros", [False, True])

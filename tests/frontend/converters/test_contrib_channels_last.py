@@ -86,6 +86,7 @@ def _parameters(random, dtype):
     return scales | {f"z{name}": integers(random, dtype) for name in "xy"}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_quantized_windows_with_channels_last_or_first(dtype, last):

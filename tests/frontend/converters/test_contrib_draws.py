@@ -6,14 +6,11 @@ from onnx import helper
 
 from against_onnxruntime import RUNTIME, check
 from contrib_draws import KINDS, Draw
-
-FEW, MANY = 2, 20
+from covering import seeds
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize(
-    "seed", [*range(FEW), *(pytest.param(seed, marks=pytest.mark.device) for seed in range(FEW, MANY))]
-)
+@pytest.mark.parametrize("seed", seeds(2, 8, 20))
 def test_drawn_at_random(kind, seed):
     drawn = kind(Draw(seed))
     names = ["" if array is None else name for name, array in drawn.inputs.items()]

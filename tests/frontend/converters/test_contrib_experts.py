@@ -63,7 +63,7 @@ def _packed(random, rows, width, bits, block):
     return weights, scales, zeros
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize(("bits", "block"), [(2, 0), (2, 16), (4, 0), (4, 16), (8, 0)])
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("name", ["silu", "swiglu"])

@@ -11,7 +11,7 @@ def _floats(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(F)
 
 
-@pytest.mark.pairwise
+@pytest.mark.each_value
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("sections", [[2, 1, 1], [4, 0, 0], [1, 1, 2]])

@@ -5,6 +5,7 @@ from onnx import helper
 
 import smartmem_tvm as sm
 from against_onnxruntime import RUNTIME, check, integers, model_of, weights
+from covering import seeds
 
 # Sums of floats are in another order, so a hidden state may be rounded to another of its 256 levels. None of these are.
 CLOSE = 3e-6
@@ -60,7 +61,7 @@ def _layer(random, steps=None, batch=None):
     return node, given, known
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.device) for seed in range(3, 30))])
+@pytest.mark.parametrize("seed", seeds(3, 12, 30))
 def test_all_inputs_and_attributes_drawn_at_random(seed):
     node, given, known = _layer(np.random.default_rng(seed))
     check([node], given, dict.fromkeys(("y", "h1", "c1"), "float32"), known, tolerance=CLOSE, threads=1, least=1)

@@ -181,8 +181,9 @@ TOKENS = [
 ]
 
 
-@pytest.mark.parametrize("conv, m, target", pairs(TOKENS, (2, 4), (ONE, FOUR)))
-def test_channels_innermost(conv, m, target):
+@pytest.mark.parametrize("conv, case", singles(TOKENS, pairs((2, 4), (ONE, FOUR))))
+def test_channels_innermost(conv, case):
+    m, target = case
     assert error(conv, draw(*conv.shape), draw(*conv.windows), target, m) < 5e-6
 
 

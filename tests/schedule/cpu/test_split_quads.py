@@ -51,6 +51,7 @@ def test_the_instruction(cpu, dtype, found):
     assert [name for name in ("vpdpbusd", "pmadd") if name in script] == [found]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("batch", [1, 3, 4])
 @pytest.mark.parametrize("hidden", [1, 16, 35])
 def test_results_are_equal_on_all_processors(hidden, batch):

@@ -117,35 +117,32 @@ CASES = {
 }
 
 
+def run_opencl(func, named, _folder):
+    built = tvm.compile(tvm.IRModule({"main": scheduled(func, OPENCL)}), OPENCL)
+    (kernels,) = built.mod.imports
+    assert kernels.inspect_source().count("// Function: ") == 1
+    held = {key: tvm.runtime.tensor(value, device_of(OPENCL)) for key, value in named.items()}
+    built["main"](*held.values())
+    return {key: value.numpy() for key, value in held.items()}
+
+
+def run_cuda(func, named, folder):
+    run_on_cpu(scheduled(func, CUDA), CUDA, named, folder)
+    return named
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("run_on", [run_opencl, run_cuda])
 @pytest.mark.parametrize("name", CASES)
-def test_opencl_computes_what_the_kernels_did(name):
+def test_one_launch_computes_what_the_kernels_did(name, run_on, tmp_path):
     (build, *shapes), (parts, private) = CASES[name]
     before, mod, func = merged(build, *shapes)
     assert (plan(func).parts, plan(func).private) == (parts, private)
-    written = (
-        GpuChain().apply(func, OPENCL).mod["main"].with_attrs({"global_symbol": "main", "tirx.is_scheduled": True})
-    )
-    built = tvm.compile(tvm.IRModule({"main": written}), OPENCL)
-    (kernels,) = built.mod.imports
-    assert kernels.inspect_source().count("// Function: ") == 1
     arrays = random(*shapes)
     named, outputs = arguments(mod, func, arrays)
-    held = {key: tvm.runtime.tensor(value, device_of(OPENCL)) for key, value in named.items()}
-    built["main"](*held.values())
+    found = run_on(func, named, tmp_path)
     for out, want in zip(outputs, run(before, *arrays), strict=True):
-        np.testing.assert_allclose(held[out].numpy(), want, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_cuda_computes_what_the_kernels_did(name, tmp_path):
-    (build, *shapes), _ = CASES[name]
-    before, mod, func = merged(build, *shapes)
-    written = scheduled(func, CUDA)
-    arrays = random(*shapes)
-    named, outputs = arguments(mod, func, arrays)
-    run_on_cpu(written, CUDA, named, tmp_path)
-    for out, want in zip(outputs, run(before, *arrays), strict=True):
-        np.testing.assert_allclose(named[out], want, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found[out], want, rtol=1e-5, atol=1e-5)
 
 
 def test_barriers_stand_between_stages_and_a_thread_by_itself_has_none():

@@ -79,7 +79,7 @@ def test_windows_of_different_sizes(sizes):
     np.testing.assert_allclose(compile(mod, TARGET).run(x)[0], compile(mod).run(x)[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("op", "batch", "ways"), [("GRU", 3, 2), ("LSTM", 2, 1)])
+@pytest.mark.parametrize(("op", "batch", "ways"), [pytest.param("GRU", 3, 2, marks=pytest.mark.device), ("LSTM", 2, 1)])
 def test_steps_that_wait_for_each_other_are_launches(op, batch, ways):
     """A thread for each hidden unit; the loop over the steps is the host's."""
     mod = from_onnx(recurrent_layer(op, 40, 5, batch, ways))

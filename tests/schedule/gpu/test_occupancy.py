@@ -108,7 +108,9 @@ def launches(built) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.device] * name.endswith("_64")) for name in NARROW]
+)
 def test_no_rule_takes_more_than_the_target_has(name):
     target = target_of(NARROW[name])
     limits, mod = Limits.of(target), scheduled(module(), target)

@@ -82,6 +82,7 @@ def _convolved(x, w):
     return np.einsum("ncyxpq,fcpq->nfyx", view, w, optimize=True)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(50, 96), (7, 130), (3, 5, 31), (2, 768), (64, 64), (13, 1), (1, 10000), (9, 515)])
 @pytest.mark.parametrize("reduce", ["softmax", "mean"])
 def test_partial_results_in_vectors(shape, reduce):

@@ -116,6 +116,7 @@ def network(x, w):
     return op.matmul(total, w)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("precision", ["float32", "half-storage"])
 @pytest.mark.parametrize("target", ["opencl", "opencl-texture"])
 def test_a_network_in_buffers_and_textures(target, precision, monkeypatch):

@@ -8,6 +8,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from against_onnxruntime import integers, model_of
+from covering import seeds
 from smartmem_tvm import compile, from_onnx
 from smartmem_tvm.ir.graph import read_log
 from smartmem_tvm.target import parse_target
@@ -88,7 +89,7 @@ def rewritten(model) -> tvm.IRModule:
         return MultiplyBytes()(from_onnx(model))
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=pytest.mark.device) for n in range(12, 200))])
+@pytest.mark.parametrize("seed", seeds(12, 72, 200))
 def test_drawn_products(seed, monkeypatch):
     """Whatever the price says: every product that may be of bytes is."""
     for name in ("_RESULT", "_COPIED"):

@@ -189,16 +189,22 @@ def decide(kind: str, choice: Chosen, fits: Callable[[Chosen], bool] | None = No
 
 
 def attempt(make: Callable[[], Answer | None]) -> Answer | None:
-    """Return the result of `make`; if that is None or `make` raises, drop the decisions and prices noted meanwhile."""
+    """Return the result of `make`.
+
+    If that is None or `make` raises, the decisions, prices and notes of the kernel are again those of before.
+    """
     account = _ACCOUNT.get()
-    taken, prices = (len(account.taken), len(account.prices)) if account is not None else (0, 0)
+    if account is None:
+        return make()
+    taken, prices, notes = len(account.taken), len(account.prices), dict(account.notes)
     result = None
     try:
         result = make()
     finally:
-        if result is None and account is not None:
+        if result is None:
             del account.taken[taken:]
             del account.prices[prices:]
+            account.notes = notes
     return result
 
 

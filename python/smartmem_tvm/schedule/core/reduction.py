@@ -74,11 +74,6 @@ class Reduction:
         )
 
     @property
-    def is_bare(self) -> bool:
-        """Whether the sum itself is the result."""
-        return isinstance(self.finish, ir.TensorLoad) and self.finish.source.same_as(self.accumulator)
-
-    @property
     def work(self) -> int:
         """Number of points of the iteration space."""
         total = 1

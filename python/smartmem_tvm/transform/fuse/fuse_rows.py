@@ -9,11 +9,11 @@ import tvm
 from tvm import ir
 
 from ...analysis.classify import reduces, stage_cost
-from ...analysis.fusion import tensor_bytes
 from ...analysis.fusion_price import PRICIER, Prices, Verdict, judge
 from ...ir.compose import single_map
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import Stage, shape_of
+from ...ir.sizes import data_bytes
 from ...tables.fusion_policy import CHEAP_OPERATIONS, FORBIDDEN, MOST_MEMBERS, SINGLE_ROW_BYTES, may_fuse
 
 
@@ -111,7 +111,7 @@ def _is_row_statistic(node: Node) -> bool:
         return False
     # A linear layer over one row is a statistic of it, unless its weight is so large that every core should work on it.
     bound = zip(kernel.inputs, node.args, strict=True)
-    small = [b for b, arg in bound if isinstance(arg, ir.Var) or tensor_bytes(b) <= SINGLE_ROW_BYTES]
+    small = [b for b, arg in bound if isinstance(arg, ir.Var) or data_bytes(b) <= SINGLE_ROW_BYTES]
     largest = max((math.prod(shape_of(buffer)) for buffer in small), default=0)
     return all(math.prod(stage.extents.values()) <= largest for stage in kernel.stages)
 

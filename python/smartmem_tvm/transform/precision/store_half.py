@@ -10,9 +10,9 @@ import numpy as np
 import tvm
 from tvm import ir, relax, tirx
 
-from ...analysis.facts import tensor_bytes
 from ...ir.graph import Graph, Node, append_log, rewrite_graphs
 from ...ir.half import FLOAT, HALF, RANGES, exceeds_half, halved
+from ...ir.sizes import data_bytes
 from ...ir.walk import collect, loads
 
 
@@ -72,7 +72,7 @@ def store_half(graph: Graph, dtype: str = HALF, round_weights: bool = True) -> l
         reason = _objection(graph, node, beyond, largest)
         if reason is None:
             _store(graph, node, dtype)
-        log.append(_decision(node.var.name, tensor_bytes(node.var.ty), dtype, reason))
+        log.append(_decision(node.var.name, data_bytes(node.var.ty), dtype, reason))
     return log
 
 

@@ -117,11 +117,6 @@ class ChainPlan(ChainPoints):
         """Whether the result of a stage is the result of the kernel."""
         return stage is self.chain.kernel.stages[-1]
 
-    def is_read_here(self, stage: Stage) -> bool:
-        """Whether row-wise work in the same part reads the result of a stage."""
-        part = self.parts[self._part_of[stage]]
-        return any(load.source.same_as(stage.body.buffer) for s in part.stages if s is not stage for load in s.loads)
-
     def is_read_later(self, stage: Stage) -> bool:
         """Whether a later part, or the epilogue of a product, reads the result of a stage."""
         number = self._part_of[stage]
