@@ -39,3 +39,15 @@ def test_bound_buffers_write_into_the_session_s_caches():
     assert session.caches["past"].data_ptr() == place
     with pytest.raises(UserError, match="no cache 'passed': its caches are 'past'"):
         session.vm.caches.put("passed", held)
+
+
+@pytest.mark.parametrize("count", (1, 2))
+def test_without_caches_a_tensor_scatter_is_a_function_of_its_inputs(count):
+    """Of one row the place is known, and what computes it for several is read by nothing once it is absorbed."""
+    update = Update("tensor", (2, 3, 5, 4), 2, count)
+    compiled, random = sm.compile(sm.from_onnx(update.model())), np.random.default_rng(count)
+    arrays = update.inputs(random)
+    for _ in range(2):
+        found = compiled.run(arrays)
+        for ours, theirs in zip(found, expected(update.model(), arrays), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

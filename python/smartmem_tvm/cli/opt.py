@@ -43,7 +43,12 @@ others only if you trust them.
 In the .json files of --dump-dir, the numbers of large weights are drawn anew, with their mean, spread and bounds."""
 
 # Options whose switch to turn a pass off is not --no- and the option's name.
-_SWITCHES = {"memory_budget": "no --memory-budget", "precision": "--precision float32", "records": "--no-tuned"}
+_SWITCHES = {
+    "caches": "no --cache",
+    "memory_budget": "no --memory-budget",
+    "precision": "--precision float32",
+    "records": "--no-tuned",
+}
 _SCRIPT, _MODULE = ".py", ".json"
 
 

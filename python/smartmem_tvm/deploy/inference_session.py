@@ -89,18 +89,17 @@ class Session:
         """Return the session's caches, which the model reads and writes where they are: input name -> tensor."""
         return dict(self.vm.caches.tensors) if self.vm.caches is not None else {}
 
-    def run_whole(self, inputs: Sequence | Mapping, function: str | None = None) -> list[np.ndarray]:
+    def run_whole(self, inputs: Sequence | Mapping) -> list[np.ndarray]:
         """Run the model as its file has it; see `Runnable.run_whole`."""
         held = self.vm.caches
         if held is None:
-            return self.run(*([inputs] if isinstance(inputs, Mapping) else inputs), function=function)
+            return self.run(*([inputs] if isinstance(inputs, Mapping) else inputs))
         given = self._by_name(inputs)
         for name in held.tensors:
             if name not in given:
                 raise UserError(f"Cache '{name}' has no array, and the model's file takes one: give it, or use `run`.")
             held.put(name, given.pop(name))
-        if function is None:
-            function = self.choose((), given) if self.choose is not None else self._named(None)
+        function = self.choose((), given) if self.choose is not None else self._named(None)
         outputs = self.run(given, function=function)
         for each in sorted(held.plan.functions.get(function, ()), key=lambda cache: cache.output):
             outputs.insert(each.output, held.tensors[each.name].numpy())

@@ -44,25 +44,26 @@ class Runnable:
         """
         return self._session().run(*inputs, function=function, **named)
 
-    def run_whole(self, inputs: Sequence | Mapping, function: str | None = None) -> list[np.ndarray]:
-        """Run a function as the model's file has it: with caches among its inputs and its outputs.
+    def run_whole(self, inputs: Sequence | Mapping) -> list[np.ndarray]:
+        """Run the model as its file has it: with the caches among its inputs and its outputs.
 
-        The arrays of the caches are put there before, and the caches keep the new state. Of a model without caches it
-        is `run`.
+        The arrays of the caches are put there before, and the caches keep the new state. The default function runs, of
+        several sizes that of the inputs. For a model without caches it is `run`.
 
         Parameters
         ----------
         inputs : sequence or mapping
             One value for each input of the file, in their order or by name.
-        function : str, optional
-            As for `run`.
 
         Raises
         ------
         UserError
             As `run`, and if a cache has no array, or one of another shape or type.
         """
-        return self._session().run_whole(inputs, function)
+        session = self._session()
+        if not session.caches:
+            return self.run(*([inputs] if isinstance(inputs, Mapping) else inputs))
+        return session.run_whole(inputs)
 
     def without_caches(self, inputs: Sequence | Mapping) -> list:
         """Return those of the inputs of the model's file that `run` takes, in their order: all but the caches."""
