@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _ROWS = 20
 _MINUTE = 60.0
+_JUDGED = " by {judge} and the model of accesses, as nothing was measured"
 
 
 @contextlib.contextmanager
@@ -97,14 +98,31 @@ def show_result(console: Console, data: Mapping) -> None:
     total = {name: sum(kernel[name] for kernel in data["kernels"]) for name in names}
     threads = f", on {data['threads']} threads" if data["threads"] else ""
     console.print(
-        f"Kernels in all: {data['gain']:.2f} times as fast as untuned, by strategy {data['strategy']}"
-        f"{threads}; {total['tried_now']} candidates tried in {data['seconds'] / 60:.1f} minutes.\n"
+        f"Kernels in all: {data['gain']:.2f} times as fast as untuned{_JUDGED.format(**data) if data['judge'] else ''}, "
+        f"by strategy {data['strategy']}{threads}; {total['tried_now']} candidates tried in {data['seconds'] / 60:.1f} minutes.\n"
         f"Candidates that failed: {total['failed']}; that the machine failed at: {total['machine_failed']}; with wrong "
         f"outputs: {total['wrong']}.\n"
         f"Records: {data['records']}" + (f", picture: {data['plot']}" if data["plot"] else "")
     )
+    for line in order_lines(data["kernels"]):
+        console.print(line)
     if data["stopped"]:
         console.print("The search was interrupted; run the command again to go on.")
+
+
+def order_lines(kernels: Sequence[Mapping]) -> Iterator[str]:
+    """Yield what became of the order of modelled candidates when they were measured; nothing if there were none."""
+    changed = [(kernel, kernel["order"]) for kernel in kernels if kernel["order"]]
+    if not changed:
+        return
+    first = sum(order["best_is"] == 1 for _, order in changed)
+    known = [order["correlation"] for _, order in changed if order["correlation"] is not None]
+    mean = f"; their rank correlation is {sum(known) / len(known):.2f} in the mean" if known else ""
+    count = len(changed)
+    yield f"Modelled candidates of {count} {'kernel was' if count == 1 else 'kernels were'} measured: the modelled best is the measured best of {first}{mean}."
+    for kernel, order in changed:
+        if order["best_is"] > 1:
+            yield f"{kernel['names'][0]}: the modelled best is number {order['best_is']} of {order['compared']} measured."
 
 
 def _result_table(data: Mapping, many: bool) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 FLOAT32, FLOAT16, COMPARISONS, FUNCTIONS, CONVERSIONS, MOVES, INTEGERS = (
@@ -135,6 +135,10 @@ class Code:
         cost : dict
             Class -> slots of an instruction; 1 for others.
         """
+        return self.summed(lambda each: each.times * cost.get(each.kind, 1.0) + each.nops * cost.get(NOPS, 1.0))
+
+    def summed(self, amount: Callable[[Instruction], float]) -> float | None:
+        """Return the sum of an amount over all instructions that a thread runs; None if a loop's trips are not seen."""
         if any(loop.trips is None for loop in self.loops):
             return None
         total = 0.0
@@ -142,7 +146,7 @@ class Code:
             times = 1
             for loop in self.loops:
                 times *= loop.trips if loop.first <= number < loop.end else 1
-            total += times * each.times * cost.get(each.kind, 1.0) + times * each.nops * cost.get(NOPS, 1.0)
+            total += times * amount(each)
         return total
 
     def listing(self, loop: Loop | None = None) -> Iterator[str]:
