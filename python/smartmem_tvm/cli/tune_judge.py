@@ -48,8 +48,8 @@ def judged_target(args: argparse.Namespace) -> Target:
         )
     if gpu not in GPUS:
         raise UserError(
-            f"Mesa compiles no OpenCL for Adreno {gpu}, so --judge {args.judge} has no price of its kernels; give one of "
-            f"{', '.join(f'adreno-{each}' for each in GPUS)}."
+            f"Mesa compiles no OpenCL for Adreno {gpu}, so --judge {args.judge} has no price of its kernels; give one "
+            f"of {', '.join(f'adreno-{each}' for each in GPUS)}."
         )
     require(gpu)
     return target

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _ROWS = 20
 _MINUTE = 60.0
-_JUDGED = " by {judge} and the model of accesses, as nothing was measured"
 
 
 @contextlib.contextmanager
@@ -97,9 +96,10 @@ def show_result(console: Console, data: Mapping) -> None:
     names = ("tried_now", "failed", "machine_failed", "wrong")
     total = {name: sum(kernel[name] for kernel in data["kernels"]) for name in names}
     threads = f", on {data['threads']} threads" if data["threads"] else ""
+    judged = f" by {data['judge']} and the model of accesses, as nothing was measured" if data["judge"] else ""
     console.print(
-        f"Kernels in all: {data['gain']:.2f} times as fast as untuned{_JUDGED.format(**data) if data['judge'] else ''}, "
-        f"by strategy {data['strategy']}{threads}; {total['tried_now']} candidates tried in {data['seconds'] / 60:.1f} minutes.\n"
+        f"Kernels in all: {data['gain']:.2f} times as fast as untuned{judged}, by strategy {data['strategy']}"
+        f"{threads}; {total['tried_now']} candidates tried in {data['seconds'] / 60:.1f} minutes.\n"
         f"Candidates that failed: {total['failed']}; that the machine failed at: {total['machine_failed']}; with wrong "
         f"outputs: {total['wrong']}.\n"
         f"Records: {data['records']}" + (f", picture: {data['plot']}" if data["plot"] else "")
@@ -118,11 +118,15 @@ def order_lines(kernels: Sequence[Mapping]) -> Iterator[str]:
     first = sum(order["best_is"] == 1 for _, order in changed)
     known = [order["correlation"] for _, order in changed if order["correlation"] is not None]
     mean = f"; their rank correlation is {sum(known) / len(known):.2f} in the mean" if known else ""
-    count = len(changed)
-    yield f"Modelled candidates of {count} {'kernel was' if count == 1 else 'kernels were'} measured: the modelled best is the measured best of {first}{mean}."
+    were = "kernel was" if len(changed) == 1 else "kernels were"
+    yield (
+        f"Modelled candidates of {len(changed)} {were} measured: the modelled best is the measured best of "
+        f"{first}{mean}."
+    )
     for kernel, order in changed:
         if order["best_is"] > 1:
-            yield f"{kernel['names'][0]}: the modelled best is number {order['best_is']} of {order['compared']} measured."
+            of = f"number {order['best_is']} of {order['compared']} measured"
+            yield f"{kernel['names'][0]}: the modelled best is {of}."
 
 
 def _result_table(data: Mapping, many: bool) -> Table:

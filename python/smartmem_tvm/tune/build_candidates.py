@@ -75,7 +75,10 @@ def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plai
 
 
 def finished(func: tirx.PrimFunc, target: Target, generate: Generate = plain_code) -> Candidate:
-    """Generate the code of a scheduled kernel. On a GPU, functions, vectors and workspaces become those of a network."""
+    """Generate the code of a scheduled kernel.
+
+    On a GPU, functions and vectors become what they are in a network, and workspaces become parameters.
+    """
     if is_gpu(target):
         with target:
             func = tvm.transform.Sequential(after_schedules(target))(tvm.IRModule({"main": func}))["main"]
