@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..tune.campaign import Campaign
 
 JUDGES = ("mesa",)
+_PATIENCE = 600.0  # seconds to schedule a candidate and model its accesses: 1 to 5 s of a free core (2026-11-28)
 _DEVICES = {"tracker": "--tracker", "cores": "--cores", "threads": "--threads"}
 
 
@@ -72,7 +73,7 @@ def judged_campaign(
     from .tune_plan import effort_of, records_of, tasks_of_models
 
     model, cores = cost_model(args.strategy), usable_cores()
-    builders, prices = building_workers(cores), Prices(target, cores)
+    builders, prices = building_workers(cores, _PATIENCE), Prices(target, cores)
     with contextlib.closing(builders):
         judge = ModelJudge(prices, builders)
         about = {"device": model_of(target), "driver": f"Mesa {mesa_version()}", "judge": judge_name()}
