@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ from .model import graph_options, import_model
 if TYPE_CHECKING:
     from tvm.target import Target
 
+    from ..tools.isa.candidates import ModelJudge
     from ..tune.campaign import Campaign
+    from ..tune.tasks import Task
 
 JUDGES = ("mesa",)
 _PATIENCE = 600.0  # seconds to schedule a candidate and model its accesses: 1 to 5 s of a free core (2026-11-28)
@@ -81,7 +84,8 @@ def judged_campaign(
         tasks = tasks_of_models(args, models, lambda one, _: _tasks(one, target))
         with step("Pricing the kernels as they are"):
             judge.learn([task.mod for task in tasks], target)
-            tasks, seconds = measured(tasks, target, seconds_of=lambda task: judge.untuned_seconds(task.mod, target))
+            price = partial(_price, judge, target)
+            tasks, seconds = measured(tasks, target, seconds_of=price, problem="it has no price")
         with step("Learning from earlier records"):
             learn(model, records, target, args.strategy)
         tools = Tools(
@@ -90,7 +94,11 @@ def judged_campaign(
         yield Campaign(tasks, seconds, target, args.strategy, tools, judge.judge, effort_of(args), args.seed)
 
 
-def _tasks(args: argparse.Namespace, target: Target) -> list:
+def _price(judge: ModelJudge, target: Target, task: Task) -> float:
+    return judge.untuned_seconds(task.mod, target)
+
+
+def _tasks(args: argparse.Namespace, target: Target) -> list[Task]:
     from ..deploy.build import optimize
     from ..tune.tasks import tasks_of
 

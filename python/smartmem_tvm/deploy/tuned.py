@@ -110,6 +110,7 @@ def measured(
     target: tvm.target.Target,
     progress: Callable[[int, int], None] = lambda done, of: None,
     seconds_of: Callable[[Task], float] | None = None,
+    problem: str = "it cannot be run alone",
 ) -> tuple[list[Task], list[float]]:
     """Return the tasks that can be measured, and the seconds of one untuned launch of each.
 
@@ -119,6 +120,8 @@ def measured(
         Called after each task with the number of tasks done, and of all tasks.
     seconds_of : callable
         Measures one task; by default in this process.
+    problem : str
+        What is said of a task that `seconds_of` fails at.
 
     Raises
     ------
@@ -135,7 +138,7 @@ def measured(
             raise
         except Exception as error:  # TVM raises several kinds here
             reason = (str(error).strip().splitlines() or ["no message"])[-1]
-            _logger.warning("kernel %s is left out, as it cannot be run alone (%s).", task.names[0], reason)
+            _logger.warning("kernel %s is left out, as %s (%s).", task.names[0], problem, reason.rstrip("."))
         else:
             found.append(task)
             seconds.append(taken)

@@ -39,7 +39,7 @@ from .sources import programs
 
 PRICES = 1
 """Version of `price`: prices of different versions, or of different versions of Mesa, are not compared."""
-_UNKNOWN = "the trips of a loop are not read off the machine code, so the kernel has no price"
+_UNKNOWN = "The trips of a loop are not read off the machine code."
 
 
 def judge_name() -> str:
@@ -113,7 +113,7 @@ class Prices:
         if refused:
             return Answer(error=f"Mesa refuses the kernel: {refused}.")
         price = seconds(list(kernel_codes(candidate.sources, mine).values()), candidate.memory, self.row)
-        return Answer(price) if price is not None else Answer(error=f"{_UNKNOWN[0].upper()}{_UNKNOWN[1:]}.")
+        return Answer(price) if price is not None else Answer(error=_UNKNOWN)
 
 
 @ir.utils.derived_object
