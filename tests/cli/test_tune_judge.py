@@ -25,7 +25,7 @@ CODE = """Native code for unnamed CL shader:
 class Here:
     """Workers of this process."""
 
-    def __init__(self, count, **_):
+    def __init__(self, count, patience):
         self.count = count
 
     def map(self, function, jobs):

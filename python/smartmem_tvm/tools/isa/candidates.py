@@ -32,7 +32,7 @@ from ...tune.build_candidates import finished
 from ...tune.records import workload_key
 from ...tune.strategy import seconds_of
 from ...tune.tunable_kernel import scheduled
-from .compiler import ENDED, compile_all, gpu_of
+from .compiler import ENDED, Compiled, compile_all, gpu_of
 from .kernels import kernel_codes
 from .price import seconds
 from .sources import programs
@@ -93,20 +93,20 @@ class Prices:
         self.row, self.processes, self._compile = named_device(target), processes, compiling
 
     def of(self, candidates: Sequence[Modelled]) -> list[Answer]:
-        """Return the seconds of each candidate, or why it has none."""
-        named = {
-            f"{number} {name}": source for number, c in enumerate(candidates) for name, source in c.sources.items()
-        }
-        names, gpu = list(named), gpu_of(self.row)
-        parts = [{name: named[name] for name in names[start :: self.processes]} for start in range(self.processes)]
-        found = {}
+        """Return the seconds of each candidate, or why it has none; equal kernels are compiled once."""
+        distinct = dict.fromkeys(source for each in candidates for source in each.sources.values())
+        named, gpu = {str(number): source for number, source in enumerate(distinct)}, gpu_of(self.row)
+        names = list(named)
+        parts = [names[start :: self.processes] for start in range(self.processes)]
+        compiled = {}
         with ThreadPoolExecutor(self.processes) as pool:
-            for made in pool.map(lambda part: self._compile(part, gpu) if part else {}, parts):
-                found |= made
-        return [self._answer(number, each, found) for number, each in enumerate(candidates)]
+            work = [{name: named[name] for name in part} for part in parts if part]
+            for made in pool.map(lambda part: self._compile(part, gpu), work):
+                compiled |= {named[name]: each for name, each in made.items()}
+        return [self._answer(each, compiled) for each in candidates]
 
-    def _answer(self, number: int, candidate: Modelled, found: Mapping) -> Answer:
-        mine = {name: found[f"{number} {name}"] for name in candidate.sources}
+    def _answer(self, candidate: Modelled, compiled: Mapping[str, Compiled]) -> Answer:
+        mine = {name: compiled[source] for name, source in candidate.sources.items()}
         refused = next((each.refused for each in mine.values() if each.refused), "")
         if refused == ENDED:  # for lack of memory, or a signal: no fault of the candidate
             return Answer(error=f"{NO_DEVICE}: {ENDED}.")
