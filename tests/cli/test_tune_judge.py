@@ -3,16 +3,19 @@
 
 import json
 import zlib
+from contextlib import contextmanager
 
 import pytest
 
 from matmul_model import matmuls
+from rpc_processes import device, tracker
 from smartmem_tvm import mesa_folder
 from smartmem_tvm.executor.workers import Answer
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tools.isa import candidates, compiler
 from smartmem_tvm.tools.isa.compiler import Compiled
 from smartmem_tvm.tune import build_candidates
+from smartmem_tvm.tune.records import _plain
 
 JUDGED = ("--target", "adreno-740", "--judge", "mesa")
 CODE = """Native code for unnamed CL shader:
@@ -25,10 +28,10 @@ CODE = """Native code for unnamed CL shader:
 class Here:
     """Workers of this process."""
 
-    def __init__(self, count, patience):
+    def __init__(self, count, patience=60.0, cores=()):
         self.count = count
 
-    def map(self, function, jobs):
+    def map(self, function, jobs, patience=None):
         answers = []
         for job in jobs:
             try:
@@ -133,21 +136,34 @@ def test_without_mesa(smartmem, model, tmp_path, monkeypatch):
     assert outcome.code == 2 and "smartmem isa --setup" in outcome.err and outcome.err.count("\n") == 1
 
 
+@contextmanager
+def _here(_):
+    yield ()
+
+
+@contextmanager
+def _tracked(folder):
+    with tracker(folder) as t, device(folder, t, "phone"):
+        yield "--tracker", t.address, "--key", "phone", "--timeout", 20
+
+
 @pytest.mark.device
-def test_a_device_measures_the_modelled_best_first_and_says_how_the_order_changed(smartmem, model, mesa, tmp_path):
+@pytest.mark.parametrize("where", [_here, _tracked], ids=["here", "tracker"])
+def test_a_device_measures_the_modelled_best_first_and_says_how_the_order_changed(
+    smartmem, model, mesa, tmp_path, where
+):
     """The first OpenCL device here is in the place of the phone: the target is the phone's but for its CPU."""
     records = tmp_path / "found.jsonl"
     assert smartmem("tune", model, *JUDGED, "--trials", 6, "-o", records).code == 0
-    phone = {**parse_target("adreno-740").export(), "host": parse_target("opencl").host.export()}
+    phone = _plain({**parse_target("adreno-740").export(), "host": parse_target("opencl").host.export()})
     text = records.read_text()
     for run in lines(records, "command"):
-        text = text.replace(json.dumps(run["target"]), json.dumps(_plain(phone)))
+        text = text.replace(json.dumps(run["target"]), json.dumps(phone))
     records.write_text(text)
     priced = {line["record"]: line["seconds"][0] for line in lines(records, "trace")}
-    measured = smartmem(
-        *("tune", model, "--target", json.dumps(_plain(phone)), "--trials", 5, "-o", records),
-        *("--effort", "rapid", "--json"),
-    )
+    with where(tmp_path) as device_words:
+        target = ("--target", json.dumps(phone), *device_words)
+        measured = smartmem("tune", model, *target, "--trials", 5, "-o", records, "--effort", "rapid", "--json")
     assert measured.code == 0, measured.err
     _, run = lines(records, "command")
     tried = [line for line in lines(records, "trace") if line["run"] == run["run"]]
@@ -158,9 +174,3 @@ def test_a_device_measures_the_modelled_best_first_and_says_how_the_order_change
         assert mine == sorted(others[:6], key=priced.get)[:5]
     for kernel in measured.data["kernels"]:
         assert kernel["order"]["compared"] == 5 and 1 <= kernel["order"]["best_is"] <= 5 and not kernel["wrong"]
-
-
-def _plain(target) -> dict:
-    from smartmem_tvm.tune.records import _plain
-
-    return _plain(target)
