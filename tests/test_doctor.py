@@ -195,3 +195,22 @@ def test_an_opencl_driver_that_is_known_to_be_wrong_is_named(monkeypatch, driver
     monkeypatch.setattr(opencl, "devices", lambda: [DeviceInfo(**facts)])
     check = by_name()["device opencl:0"]
     assert check.ok == ok and not check.required and ("PoCL 5.0" in check.remedy) != ok
+
+
+def test_records_of_tuning_are_counted_and_modelled_ones_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("SMARTMEM_RECORDS", str(tmp_path / "phone.records.jsonl"))
+    assert not [name for name in by_name() if "phone" in name]
+    run = {"date": "", "command": "", "tvm": "0", "schedules": 1, "target": {}, "threads": None}
+    lines = [
+        {"run": "m", **run, "judge": "Mesa 26"},
+        {"run": "d", **run},
+        *({"winner": "r", "workload": each, "run": "m", "seconds": 1.0, "untuned": 2.0} for each in "abc"),
+        {"winner": "r", "workload": "a", "run": "d", "seconds": 1.0, "untuned": 2.0},
+    ]
+    path = tmp_path / "phone.records.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    check = by_name()["tuning records phone"]
+    assert check.ok and check.detail == "1 kernels measured, 2 modelled and not measured, by Mesa 26"
+    path.write_text(path.read_text() + "{damaged}\n")
+    check = by_name()["tuning records phone"]
+    assert not check.ok and "damaged lines: 1" in check.detail and "records repair" in check.remedy

@@ -11,16 +11,22 @@ import platform
 import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smartmem_tvm._version import EXTRAS, ONLY_ON, TVM_PINS, installed_version, pin_command, version_problem
+from smartmem_tvm.errors import UserError
 from smartmem_tvm.mesa_folder import mesa_folder, mesa_problem, mesa_version
+from smartmem_tvm.tune import json_lines
+from smartmem_tvm.tune.host import RECORDS_VARIABLE
+from smartmem_tvm.tune.record_lines import judge_of, kind_of
 
 if TYPE_CHECKING:
     from .runtime.opencl import DeviceInfo
 
 _PYTHON = (3, 10)
 _DEVICES = ("cuda", "vulkan")
+_RECORDS = ".records.jsonl"
 _POCL = "Portable Computing Language"
 # Distributions whose module has another name. The module counts: xgboost is as good as xgboost-cpu.
 _MODULES = {
@@ -65,7 +71,7 @@ def diagnose() -> list[Check]:
     """
     checks = [_python(), _tvm_pair(), *map(_library, ("numpy", "onnx", "onnxruntime", "rich"))]
     checks += [_extra(name) for name in EXTRAS if _installable(name)]
-    checks += [_cores(), _mesa()]
+    checks += [_cores(), _mesa(), *_records()]
     if version_problem() is None:
         checks += [_modules(), _llvm(), _linker(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
     return checks
@@ -129,6 +135,35 @@ def _mesa() -> Check:
     if problem := mesa_problem():
         return _optional(name, problem)
     return Check(name, True, f"Mesa {mesa_version()} in {mesa_folder()}", required=False)
+
+
+def _records() -> list[Check]:
+    """Count the kernels that commands started here find tuned, and those of them whose times a model made up.
+
+    One line for each file of records, none without any.
+    """
+    named = os.environ.get(RECORDS_VARIABLE)
+    files = sorted(Path("tuning_logs").glob(f"*{_RECORDS}")) if named is None else [Path(named)] if named else []
+    return [_records_of(path) for path in files if path.is_file()]
+
+
+def _records_of(path: Path) -> Check:
+    name = f"tuning records {path.name.removesuffix(_RECORDS)}"
+    try:
+        lines, damaged = json_lines.read(path)
+    except UserError as error:
+        return Check(name, False, str(error), "name another file with SMARTMEM_RECORDS", required=False)
+    runs = {line["run"]: judge_of(line) for line in lines if kind_of(line) == "target"}
+    winners = [line for line in lines if kind_of(line) == "winner" and line["run"] in runs]
+    measured = {line["workload"] for line in winners if runs[line["run"]] is None}
+    modelled = {line["workload"]: runs[line["run"]] for line in winners if line["workload"] not in measured}
+    modelled = {workload: judge for workload, judge in modelled.items() if judge is not None}
+    found = f"{len(measured)} kernels measured"
+    if modelled:
+        found += f", {len(modelled)} modelled and not measured, by {', '.join(sorted(set(modelled.values())))}"
+    if damaged:
+        return Check(name, False, f"{found}; damaged lines: {len(damaged)}", f"smartmem records repair {path}", False)
+    return Check(name, True, found, required=False)
 
 
 def _llvm() -> Check:

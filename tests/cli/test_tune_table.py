@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from half_tuned import half_tuned
-from smartmem_tvm.cli.tune_table import live_table, show_progress
+from smartmem_tvm.cli.tune_table import live_table, order_lines, show_progress
 
 
 @pytest.fixture
@@ -43,3 +43,24 @@ def test_without_a_terminal_there_is_a_line_for_each_kernel_that_is_done(campaig
 def test_kernels_of_small_shares_are_counted(campaign):
     campaign.kernels += [campaign.kernels[1]] * 30
     assert "and 12 more" in text_of(live_table(campaign))
+
+
+def test_what_became_of_the_order_of_modelled_candidates_is_said():
+    def kernel(name, **order):
+        return {"names": [name], "order": order or None}
+
+    assert list(order_lines([kernel("a")])) == []
+    told = list(
+        order_lines(
+            [
+                kernel("a"),
+                kernel("b", compared=8, correlation=0.5, best_is=3),
+                kernel("c", compared=1, correlation=None, best_is=1),
+            ]
+        )
+    )
+    assert told == [
+        "Modelled candidates of 2 kernels were measured: the modelled best is the measured best of 1; their rank "
+        "correlation is 0.50 in the mean.",
+        "b: the modelled best is number 3 of 8 measured.",
+    ]

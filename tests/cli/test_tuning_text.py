@@ -43,7 +43,13 @@ def test_a_folder_says_what_it_was_compiled_with(smartmem, model_path, records, 
     made = smartmem("compile", model_path, "-o", tmp_path / "out", "--records", path, "--json")
     report = made.data["manifest"]["tuning"]
     ((_, facts),) = report["gains"].items()
-    assert facts == {"gain": pytest.approx(3), "seconds": 1e-3, "strategy": "genetic", "decisions": genome}
+    assert facts == {
+        "gain": pytest.approx(3),
+        "seconds": 1e-3,
+        "strategy": "genetic",
+        "judge": None,
+        "decisions": genome,
+    }
     assert report["tuned"] == 1 < report["kernels"] == made.data["manifest"]["kernels"]
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["tuning"] == report
     shown = smartmem("run", tmp_path / "out", "--threads", 2)

@@ -91,10 +91,10 @@ def test_a_kernel_that_promises_nothing_is_finished_early(tmp_path):
 def test_a_kernel_that_the_strategy_cannot_tune_is_named_and_the_others_are_tuned(tmp_path, monkeypatch, caplog):
     session = campaign_module.SearchSession
 
-    def refusing(mod, target, strategy, tools, trials, batch, seed, name):
+    def refusing(mod, target, strategy, tools, trials, batch, seed, name, first):
         if name == "matmul":
             raise UserError("Kernel matmul cannot be tuned by strategy genetic.")
-        return session(mod, target, strategy, tools, trials, batch, seed, name)
+        return session(mod, target, strategy, tools, trials, batch, seed, name, first)
 
     monkeypatch.setattr(campaign_module, "SearchSession", refusing)
     tuned = campaign(tmp_path, ("matmul", "layer norm"))

@@ -86,3 +86,30 @@ def test_a_winner_that_is_no_faster_or_wrong_or_lost_does_not_count(path):
     records.commit_wrong(record, "differs")
     assert choose(lines_of(path), WHERE).left_out[KEY] == "no faster than the untuned kernel"
     assert choose(lines_of(path), WHERE).winners == {}
+
+
+def test_a_measured_winner_counts_before_a_modelled_one_whichever_is_the_last(path):
+    found(path, 2, seconds=1.0, untuned=9.0, judge="Mesa 1")
+    assert choose(lines_of(path), WHERE).winners[KEY].run["judge"] == "Mesa 1"
+    found(path, 4, seconds=1.0, untuned=1.5)
+    found(path, 1, seconds=1.0, untuned=9.0, judge="Mesa 2")
+    chosen = choose(lines_of(path), WHERE)
+    assert unroll_of(chosen) == 4 and chosen.winners[KEY].gain == 1.5 and "judge" not in chosen.winners[KEY].run
+
+
+def test_a_modelled_winner_does_not_count_where_measurements_found_nothing_faster(path):
+    found(path, 4, seconds=1.0, untuned=1.0)
+    found(path, 1, seconds=1.0, untuned=9.0, judge="Mesa 1")
+    assert choose(lines_of(path), WHERE).left_out == {KEY: "no faster than the untuned kernel"}
+
+
+def test_a_modelled_winner_that_was_wrong_or_failed_on_the_device_does_not_count(path):
+    _, record = found(path, 2, untuned=9.0, judge="Mesa 1")
+    failed = ms.database.TuningRecord(record.trace, record.workload, [1e10], TARGET, record.args_info)
+    device = Records(path, WHERE, {"date": "", "command": "", "device": "this"})
+    device.commit_workload(MOD)
+    device.commit_tuning_record(failed)
+    found(path, 2, untuned=9.0, judge="Mesa 2")  # a later line of the same candidate
+    assert choose(lines_of(path), WHERE).left_out == {KEY: "it failed when it was measured"}
+    device.commit_wrong(record, "differs")
+    assert choose(lines_of(path), WHERE).left_out == {KEY: "its outputs were wrong"}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tvm import tirx
 
 from ..ir.kernel import Opaque, parse
@@ -47,15 +49,21 @@ def kernel_seconds(kernel: tirx.PrimFunc, scheduled: tirx.PrimFunc, row: Row) ->
         accesses, multiply_adds = kernel_accesses(scheduled, row, EFFORT), flops(parse(kernel)) / 2
     except (Unmodelled, Opaque):
         return None
-    *others, longest = sorted(_parts(accesses, multiply_adds, row))
+    arithmetic = (multiply_adds + _ISSUED * (accesses.loads + accesses.stores)) / row.peak
+    return overlapped([arithmetic, *memory_parts(accesses, row)])
+
+
+def overlapped(parts: Iterable[float]) -> float:
+    """Return the seconds of parts of a device that work at the same time: the longest, and a share of the others."""
+    *others, longest = sorted(parts)
     return longest + _SERIAL * sum(others)
 
 
-def _parts(found: Accesses, multiply_adds: float, row: Row) -> list[float]:
+def memory_parts(found: Accesses, row: Row) -> list[float]:
+    """Return the seconds of the last four parts of `kernel_seconds`, from memory to texels, in its order."""
     texels = found.texel_loads + found.texel_stores
     misses = found.l2_misses + found.buffer_misses * (1 / row.buffer_share - 1)
     return [
-        (multiply_adds + _ISSUED * (found.loads + found.stores)) / row.peak,
         misses * row.sector_bytes / row.bandwidth,
         found.l1_misses * row.sector_bytes / row.l2_bandwidth,
         found.buffer_lines * row.sector_bytes / row.buffer_bandwidth if row.buffer_bandwidth else 0.0,

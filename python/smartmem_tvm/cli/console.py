@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
@@ -131,20 +131,33 @@ def tuning_text(report: Mapping | None) -> str:
 
 def _sentences(report: Mapping) -> Iterator[str]:
     if report["tuned"]:
-        mean = geometric_mean(each["gain"] for each in report["gains"].values())
-        yield (
-            f"{report['tuned']} of {report['kernels']} kernels are tuned: {mean:.2f} times as fast as untuned, by the "
-            f"geometric mean of what was measured when they were tuned."
-        )
+        yield f"{report['tuned']} of {report['kernels']} kernels are tuned: {_gains(report['gains'].values())}"
     else:
         yield f"None of {report['kernels']} kernels is tuned; `smartmem tune` would search better schedules for them."
     for run in report["runs"]:
         found = [run["date"] or "no date", run["device"] or "no device"]
         found += [f"driver {run['driver']}"] if run["driver"] else []
         found += [f"on {run['threads']} threads"] if run["threads"] else []
+        found += [f"modelled and not measured, by {run['judge']}"] if run.get("judge") else []
         yield f"Tuned by strategy {run['strategy']}: {run['tuned']} ({', '.join(found)}; {run['records']})."
     for each in report["left_out"]:
         yield f"Records that do not count: of {each['kernels']}, {each['reason']}."
+
+
+def _gains(gains: Collection[Mapping]) -> str:
+    """Return the mean gains of kernels that were tuned by measurements, and of those that were tuned by a model."""
+    kinds = {
+        "what was measured when they were tuned": [each["gain"] for each in gains if not each.get("judge")],
+        "modelled times, as nothing was measured": [each["gain"] for each in gains if each.get("judge")],
+    }
+    parts = [(what, found) for what, found in kinds.items() if found]
+    several = len(parts) > 1
+    told = [
+        (f"{len(found)} of them " if several else "")
+        + f"{geometric_mean(found):.2f} times as fast as untuned, by the geometric mean of {what}"
+        for what, found in parts
+    ]
+    return f"{', and '.join(told)}."
 
 
 def decisions_text(decisions: Mapping | None) -> str:

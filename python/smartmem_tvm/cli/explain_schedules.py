@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _KERNELS = ("", "kernel", "rule", "launches", "us", "share", "bound, us", "of the roofline", "tuned")
 _DECISIONS = ("kernel", "strategy", "gain", "decisions")
+_MODELLED = " (modelled)"  # beside the gain of a schedule that no device has run
 _RULES = ("rule", "kernels", "share", "for")
 
 
@@ -112,7 +113,7 @@ def _schedule(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Ta
 def _render(console: Console, data: dict, one_by_one: bool) -> None:
     kernels = data["kernels"]
     tuned = [(each["kernel"], each["tuned"]) for each in kernels if each["tuned"] is not None]
-    gains = {name: f"{facts['gain']:.2f}x" for name, facts in tuned}
+    gains = {name: f"{facts['gain']:.2f}x{_MODELLED if facts.get('judge') else ''}" for name, facts in tuned}
     more = cells if data.get("mesa") else lambda _: ()
     titles = (*_KERNELS, *(COLUMNS if data.get("mesa") else ()))
     rows = [

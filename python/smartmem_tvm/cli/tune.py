@@ -22,6 +22,7 @@ from .console import Result
 from .executors import add_tracker, check_tracker
 from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques, add_threads
 from .process_setup import handling
+from .tune_judge import JUDGES
 from .tune_table import show_progress, show_result
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ EXAMPLE = """\
   smartmem tune models --effort exhaustive                over night: all models of a folder, kernels they share once
   smartmem tune models/swin_t.onnx --cores 2-3            measures on these two cores, builds on the others
   smartmem tune models/swin_t.onnx --target adreno-740 --tracker 127.0.0.1:9190 --key pixel    measures on phones
+  smartmem tune models/swin_t.onnx --target adreno-740 --judge mesa    without the phone, by Mesa's compiler and a model
   smartmem compile models/swin_t.onnx -o out              finds the records and uses them
 
 Time goes to the kernel that promises the most: its share of the models' time, times what its last candidates have
@@ -78,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", type=core_list, metavar="LIST", help=text)
     add_threads(parser)
     add_tracker(parser)
+    text = "price candidates for an Adreno without the phone: mesa compiles them, a model of accesses does the rest"
+    parser.add_argument("--judge", choices=JUDGES, help=text)
     group = parser.add_argument_group("which kernels there are, as for compile")
     add_profiles(group)
     add_techniques(group, [name for name in TECHNIQUES if name not in _OF_ALL])
@@ -107,14 +111,20 @@ def execute(args: argparse.Namespace) -> Result:
     from ..target import parse_target
     from ..tune.host import cores_to_measure
     from ..tune.scratch import scratch
+    from .tune_judge import judged_campaign, judged_target
     from .tune_plan import campaign_of, models_of
 
     start = time.monotonic()
     check_tracker(args)
-    target = measured_target(args.target) if args.tracker is None else parse_target(args.target)
+    if args.judge is not None:
+        target = judged_target(args)
+    else:
+        target = measured_target(args.target) if args.tracker is None else parse_target(args.target)
     models, cores = models_of(args.models), cores_to_measure(args.cores)
     path, plot = _files(args, target)
-    with scratch(), campaign_of(args, models, target, path, cores) as campaign:
+    judged = args.judge is not None
+    planned = judged_campaign(args, models, target, path) if judged else campaign_of(args, models, target, path, cores)
+    with scratch(), planned as campaign:
         campaign.deadline = start + 60 * campaign.effort.minutes
         with _interruptible(campaign), show_progress(campaign) as show:
             campaign.run(show)
@@ -122,6 +132,7 @@ def execute(args: argparse.Namespace) -> Result:
     data = {
         "target": str(target),
         "strategy": args.strategy,
+        "judge": campaign.records.judge,
         "plot": str(plot) if plot is not None else None,
         "seconds": time.monotonic() - start,
         **result_data(campaign, models),

@@ -10,7 +10,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,8 +76,10 @@ def campaign_of(
     builders = building_workers(usable_cores(others), cores=others)
     with contextlib.closing(builders), tuning_executor(args, target, cores) as executor:
         judge, export = WorkerJudge(executor, builders), linked if executor.devices.is_elsewhere else archive
-        records = _records(args, models, target, path, executor)
-        tasks, known = _tasks(args, models, target, executor)
+        about = {"device": executor.name, "driver": executor.driver}
+        records = records_of(args, models, target, path, executor.threads, about)
+        known: dict[str, float] = {}
+        tasks = tasks_of_models(args, models, lambda one, prefix: _tasks_of_model(one, target, executor, known, prefix))
         with step("Measuring the kernels as they are"):
             tasks, seconds = measured(
                 tasks,
@@ -88,38 +90,45 @@ def campaign_of(
             learn(model, records, target, args.strategy)
         builder, devices = local_builder(builders, kernel_code, export), executor.workers.count
         tools = Tools(builder, CandidateRunner(executor), records, model, devices)
-        yield Campaign(tasks, seconds, target, args.strategy, tools, judge.judge, _effort(args), args.seed)
+        yield Campaign(tasks, seconds, target, args.strategy, tools, judge.judge, effort_of(args), args.seed)
 
 
-def _tasks(
-    args: argparse.Namespace, models: Mapping[str, Path], target: Target, executor: Executor
-) -> tuple[list[Task], dict[str, float]]:
-    """Return the kernels of all models, and by name the seconds of a launch where an inference was timed.
+def tasks_of_models(
+    args: argparse.Namespace, models: Mapping[str, Path], of_model: Callable[[argparse.Namespace, str], list[Task]]
+) -> list[Task]:
+    """Return the kernels of all models.
 
-    Raise `UserError` if the only model cannot be read; of several, an unreadable one is skipped.
+    Parameters
+    ----------
+    of_model : callable
+        Returns the kernels of a model, given the arguments with ``model``, and what the names of its kernels begin with
+        among those of several models.
+
+    Raises
+    ------
+    UserError
+        If the only model cannot be read; of several, an unreadable one is skipped.
     """
     from ..tune.tasks import joined
 
     found: dict[str, list[Task]] = {}
-    known: dict[str, float] = {}
     for name, path in models.items():
         try:
-            found[name], seconds = _tasks_of_model(
-                argparse.Namespace(**{**vars(args), "model": str(path)}), target, executor
-            )
-            known |= {kernel if len(models) == 1 else f"{name}/{kernel}": each for kernel, each in seconds.items()}
+            one = argparse.Namespace(**{**vars(args), "model": str(path)})
+            found[name] = of_model(one, "" if len(models) == 1 else f"{name}/")
         except UserError as error:
             if len(models) == 1:
                 raise
             _logger.warning("model %s is left out: %s", path, error)
     if not found:
         raise UserError("None of the models could be read; the reasons are above.")
-    return joined(found) if len(models) > 1 else found[next(iter(models))], known
+    return joined(found) if len(models) > 1 else found[next(iter(models))]
 
 
 def _tasks_of_model(
-    args: argparse.Namespace, target: Target, executor: Executor
-) -> tuple[list[Task], dict[str, float]]:
+    args: argparse.Namespace, target: Target, executor: Executor, known: dict[str, float], prefix: str
+) -> list[Task]:
+    """Return the kernels of a model; where an inference was timed, `known` gets the seconds of a launch by name."""
     from ..deploy.build import compile, optimize
     from ..frontend import input_spec
     from ..frontend.inputs import random_inputs
@@ -129,14 +138,16 @@ def _tasks_of_model(
     mod, options = import_model(args), graph_options(args)
     if not (executor.devices.is_elsewhere or is_gpu(target)):  # every kernel is tuned
         with step(f"Running the passes on {args.model}"), target:
-            return tasks_of(optimize(mod, options=options), target, options), {}
+            return tasks_of(optimize(mod, options=options), target, options)
     after = {}
     with step(f"Compiling {args.model} as it is"):
         options = replace(options, cuda_graph=False)
         compiled = compile(mod, target, options, lambda phase, graph: after.update(graph=graph))
         tasks = tasks_of(after["graph"], target, options)
     with step(f"Measuring the kernels of {args.model} as they are"):
-        return tasks, _seconds_by_kernel(compiled, list(random_inputs(input_spec(mod), {}).values()), executor)
+        seconds = _seconds_by_kernel(compiled, list(random_inputs(input_spec(mod), {}).values()), executor)
+    known |= {f"{prefix}{kernel}": each for kernel, each in seconds.items()}
+    return tasks
 
 
 def _seconds_by_kernel(compiled: Compiled, inputs: list[np.ndarray], executor: Executor) -> dict[str, float]:
@@ -151,24 +162,30 @@ def _seconds_by_kernel(compiled: Compiled, inputs: list[np.ndarray], executor: E
         return kernel_seconds(compiled, inputs)
 
 
-def _records(
-    args: argparse.Namespace, models: Mapping[str, Path], target: Target, path: Path, executor: Executor
+def records_of(
+    args: argparse.Namespace,
+    models: Mapping[str, Path],
+    target: Target,
+    path: Path,
+    threads: int | None,
+    about: Mapping[str, str],
 ) -> Records:
+    """Return the file of records as a database; `about` are facts about the device, or the judge."""
     from ..deploy.tuned import here
     from ..tune.records import Records
 
     run = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["smartmem", *sys.argv[1:]]),
-        "device": executor.name,
-        "driver": executor.driver,
+        **about,
         "strategy": args.strategy,
         "models": list(models),
     }
-    return Records(path, here(target, executor.threads), run)
+    return Records(path, here(target, threads), run)
 
 
-def _effort(args: argparse.Namespace) -> TuningEffort:
+def effort_of(args: argparse.Namespace) -> TuningEffort:
+    """Return the limits of a campaign that the arguments ask for."""
     from ..tune.campaign import EFFORTS
 
     asked = {"trials": args.trials, "minutes": args.minutes}

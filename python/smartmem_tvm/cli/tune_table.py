@@ -96,15 +96,37 @@ def show_result(console: Console, data: Mapping) -> None:
     names = ("tried_now", "failed", "machine_failed", "wrong")
     total = {name: sum(kernel[name] for kernel in data["kernels"]) for name in names}
     threads = f", on {data['threads']} threads" if data["threads"] else ""
+    judged = f" by {data['judge']} and the model of accesses, as nothing was measured" if data["judge"] else ""
     console.print(
-        f"Kernels in all: {data['gain']:.2f} times as fast as untuned, by strategy {data['strategy']}"
+        f"Kernels in all: {data['gain']:.2f} times as fast as untuned{judged}, by strategy {data['strategy']}"
         f"{threads}; {total['tried_now']} candidates tried in {data['seconds'] / 60:.1f} minutes.\n"
         f"Candidates that failed: {total['failed']}; that the machine failed at: {total['machine_failed']}; with wrong "
         f"outputs: {total['wrong']}.\n"
         f"Records: {data['records']}" + (f", picture: {data['plot']}" if data["plot"] else "")
     )
+    for line in order_lines(data["kernels"]):
+        console.print(line)
     if data["stopped"]:
         console.print("The search was interrupted; run the command again to go on.")
+
+
+def order_lines(kernels: Sequence[Mapping]) -> Iterator[str]:
+    """Yield what became of the order of modelled candidates when they were measured; nothing if there were none."""
+    changed = [(kernel, kernel["order"]) for kernel in kernels if kernel["order"]]
+    if not changed:
+        return
+    first = sum(order["best_is"] == 1 for _, order in changed)
+    known = [order["correlation"] for _, order in changed if order["correlation"] is not None]
+    mean = f"; their rank correlation is {sum(known) / len(known):.2f} in the mean" if known else ""
+    were = "kernel was" if len(changed) == 1 else "kernels were"
+    yield (
+        f"Modelled candidates of {len(changed)} {were} measured: the modelled best is the measured best of "
+        f"{first}{mean}."
+    )
+    for kernel, order in changed:
+        if order["best_is"] > 1:
+            of = f"number {order['best_is']} of {order['compared']} measured"
+            yield f"{kernel['names'][0]}: the modelled best is {of}."
 
 
 def _result_table(data: Mapping, many: bool) -> Table:

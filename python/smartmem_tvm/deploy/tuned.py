@@ -21,8 +21,8 @@ from ..tune.tasks import Task
 from .fill_profiles import device_name, other_cpu
 from .judge import untuned_seconds
 
-RUN = ("strategy", "date", "device", "driver", "threads")
-"""The facts that are reported of the run of ``smartmem tune`` that found a schedule."""
+RUN = ("strategy", "date", "device", "driver", "threads", "judge")
+"""The facts that are reported of the run of ``smartmem tune`` that found a schedule; a run without a judge measured."""
 _logger = logging.getLogger(__name__)
 
 
@@ -89,12 +89,13 @@ def tuning_report(tuning: Mapping[str, Mapping], kernels: int) -> dict:
         ``kernels``, and the number of them that are ``tuned``; ``runs`` of the tuner: ``records`` (the file), `RUN`,
         and the number ``tuned`` by each; ``left_out``: ``reason`` and number of ``kernels`` whose records do not count;
         ``gains``: kernel -> ``gain`` (its speedup over the untuned kernel), ``seconds`` of a launch in that run,
-        ``strategy`` and ``decisions``, None for a schedule of TVM's.
+        ``strategy``, ``judge`` (the model whose prices these are; None if they were measured) and ``decisions``, None
+        for a schedule of TVM's.
     """
     tuned = {name: facts for name, facts in tuning.items() if LEFT_OUT not in facts}
     runs = Counter(tuple(facts[name] for name in ("records", *RUN)) for facts in tuned.values())
     reasons = Counter(facts[LEFT_OUT] for facts in tuning.values() if LEFT_OUT in facts)
-    shown = ("gain", "seconds", "strategy", "decisions")
+    shown = ("gain", "seconds", "strategy", "judge", "decisions")
     return {
         "kernels": kernels,
         "tuned": len(tuned),
@@ -109,6 +110,7 @@ def measured(
     target: tvm.target.Target,
     progress: Callable[[int, int], None] = lambda done, of: None,
     seconds_of: Callable[[Task], float] | None = None,
+    problem: str = "it cannot be run alone",
 ) -> tuple[list[Task], list[float]]:
     """Return the tasks that can be measured, and the seconds of one untuned launch of each.
 
@@ -118,6 +120,8 @@ def measured(
         Called after each task with the number of tasks done, and of all tasks.
     seconds_of : callable
         Measures one task; by default in this process.
+    problem : str
+        What is said of a task that `seconds_of` fails at.
 
     Raises
     ------
@@ -134,7 +138,7 @@ def measured(
             raise
         except Exception as error:  # TVM raises several kinds here
             reason = (str(error).strip().splitlines() or ["no message"])[-1]
-            _logger.warning("kernel %s is left out, as it cannot be run alone (%s).", task.names[0], reason)
+            _logger.warning("kernel %s is left out, as %s (%s).", task.names[0], problem, reason.rstrip("."))
         else:
             found.append(task)
             seconds.append(taken)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
+from tvm import tirx
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.builder.local_builder import default_export
@@ -58,7 +59,7 @@ def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plai
     """Build one candidate: a kernel named ``main`` with decisions in it, or one that a trace of TVM's has scheduled.
 
     TVM's tensor intrinsics are not imported, which would take many seconds in a worker: a trace has already inserted
-    their code. On a GPU, functions and vectors become what they are in a network, and workspaces become parameters.
+    their code.
 
     Raises
     ------
@@ -70,6 +71,14 @@ def build_candidate(mod: tvm.IRModule, target: Target, generate: Generate = plai
         func = scheduled(func, target)
     else:
         func = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)["main"]
+    return finished(func, target, generate)
+
+
+def finished(func: tirx.PrimFunc, target: Target, generate: Generate = plain_code) -> Candidate:
+    """Generate the code of a scheduled kernel.
+
+    On a GPU, functions and vectors become what they are in a network, and workspaces become parameters.
+    """
     if is_gpu(target):
         with target:
             func = tvm.transform.Sequential(after_schedules(target))(tvm.IRModule({"main": func}))["main"]

@@ -204,7 +204,10 @@ class Campaign:
         if key not in self._sessions:
             left, batch = self.effort.trials - len(kernel.times), self.effort.batch
             facts = (kernel.task.mod, self.target, self.strategy, self.tools, left, min(batch, left), self.seed)
-            self._sessions[key] = SearchSession(*facts, kernel.name)
+            first = self.records.first_generation(
+                workload_key(kernel.task.mod), min(batch, left), self.strategy == "genetic"
+            )
+            self._sessions[key] = SearchSession(*facts, kernel.name, first)
         return self._sessions[key]
 
     def _note_broken(self, trials: Sequence[CandidateTrial], fair: Sequence[CandidateTrial]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import tvm
@@ -70,6 +71,8 @@ class SearchSession:
     seed : int
     name : str
         Name of the kernel in messages.
+    first : sequence of TuningRecord
+        Candidates to try before the strategy starts, which then knows their times; at most `trials`.
 
     Raises
     ------
@@ -87,8 +90,9 @@ class SearchSession:
         batch: int = 16,
         seed: int = 0,
         name: str = "main",
+        first: Sequence[ms.database.TuningRecord] = (),
     ):
-        self.tools, self.done = tools, []
+        self.tools, self.done, self._first = tools, [], list(first)
         self.context = context(mod, target, strategy, seed, name)
         try:
             spaces = self.context.generate_design_space()
@@ -96,8 +100,16 @@ class SearchSession:
             raise UserError(
                 f"Kernel {name} cannot be tuned by strategy {strategy}: TVM's rules fail at it; use strategy genetic."
             ) from error
-        self.context.pre_tuning(trials, batch, spaces, tools.database, tools.model)
-        self._open = True
+        left = trials - len(self._first)
+        self._begin, self._open = partial(self.context.pre_tuning, left, batch, spaces), left > 0
+        if not self._first:
+            self._start()
+
+    def _start(self) -> None:
+        """Start the strategy with all records so far, unless the first candidates were all."""
+        self._first = []
+        if self._open:
+            self._begin(self.tools.database, self.tools.model)
 
     @property
     def best(self) -> float | None:
@@ -105,8 +117,12 @@ class SearchSession:
         return min((trial.seconds for trial in self.done if trial.seconds is not None), default=None)
 
     def step(self) -> list[CandidateTrial]:
-        """Try one batch, and record its times; the result is empty if there is nothing left to try."""
-        candidates = self.context.generate_measure_candidates() if self._open else None
+        """Try one batch, and record its times; the result is empty if there is nothing left to try.
+
+        The first batch are the candidates to try first, if there are any.
+        """
+        given = [_as_measured(each)[0] for each in self._first]
+        candidates = given or (self.context.generate_measure_candidates() if self._open else None)
         if not candidates:
             self.close()
             return []
@@ -115,7 +131,10 @@ class SearchSession:
         for candidate, result in zip(candidates, self._measured(candidates), strict=True):
             self._record(candidate, result, kept)
             results.append(result)
-        self.context.notify_runner_results(candidates, results)
+        if given:
+            self._start()
+        else:
+            self.context.notify_runner_results(candidates, results)
         if self.tools.model is not None:
             self.tools.model.update(self.context, candidates, results)
         trials = [CandidateTrial(median_of(result.run_secs), str(result.error_msg or "")) for result in results]

@@ -75,8 +75,19 @@ def result_data(campaign: Campaign, models: Mapping[str, Path]) -> dict:
             for name, path in models.items()
             if len(models) == 1 or name in named
         ],
-        "kernels": [_kernel_data(kernel, next(iter(models))) for kernel in campaign.kernels],
+        "kernels": [
+            {**_kernel_data(kernel, next(iter(models))), "order": _order(campaign, kernel)}
+            for kernel in campaign.kernels
+        ],
     }
+
+
+def _order(campaign: Campaign, kernel: KernelRun) -> dict | None:
+    """Return `modelled.OrderChange` of a kernel; None if no modelled candidate of it was measured."""
+    from .records import workload_key
+
+    change = campaign.records.order_change(workload_key(kernel.task.mod))
+    return change.as_dict() if change is not None else None
 
 
 def _kernel_data(kernel: KernelRun, only: str) -> dict:

@@ -4,6 +4,7 @@
 A line is of one of five kinds; a line that refers to others comes after them::
 
     {"run": "4f..", "date": .., "command": .., "target": {..}, "device": .., "driver": .., "threads": 2, "tvm": ..}
+        and "judge": ".." if nothing ran: the model that priced the candidates
     {"workload": "9c1f..", "module": "eNq.."}                   a kernel as MetaSchedule's JSON, by zlib and in base64
     {"record": "a0..", "workload": .., "run": .., "trace": .., "seconds": [..], "arguments": [..]}
     {"winner": "a0..", "workload": .., "run": .., "seconds": .., "untuned": ..}
@@ -11,7 +12,7 @@ A line is of one of five kinds; a line that refers to others comes after them::
 
 A record without seconds is a candidate that failed by its own fault; failures of the machine have no line. Models are
 compiled with winners only: each was compared with the untuned kernel, and counts if it was faster. A wrong candidate is
-never tried again.
+never tried again. Seconds of a run with a judge are modelled, and are never mixed with measured ones.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _FIELDS = {
     "winner": {"winner": str, "workload": str, "run": str, "seconds": _TIME, "untuned": _TIME},
     "wrong": {"wrong": str, "workload": str, "run": str, "error": object},
     "target": {
-        **dict.fromkeys(("run", "date", "command", "tvm", "device?", "driver?", "strategy?"), str),
+        **dict.fromkeys(("run", "date", "command", "tvm", "device?", "driver?", "strategy?", "judge?"), str),
         "target": lambda target: json_data.fits(target, {"keys?": [str]}),
         "threads": (int, None),
         "schedules": int,
@@ -72,6 +73,11 @@ def kind_of(line: Mapping) -> str | None:
     return kind if kind is not None and json_data.fits(line, _FIELDS[kind]) else None
 
 
+def judge_of(run: Mapping) -> str | None:
+    """Return the model that priced the candidates of a run; None if they were measured."""
+    return run.get("judge")
+
+
 def is_faster(winner: Mapping) -> bool:
     """Whether a winner is faster than the untuned kernel."""
     return winner["untuned"] >= _FASTER * winner["seconds"]
@@ -102,7 +108,7 @@ class Selected:
     settled: set[str] = field(default_factory=set)
 
 
-def selected(lines: Iterable[Mapping], where: Mapping, device: str | None = None) -> Selected:
+def selected(lines: Iterable[Mapping], where: Mapping, device: str | None = None, judge: str | None = None) -> Selected:
     """Return the lines that count in some circumstances.
 
     Parameters
@@ -111,8 +117,20 @@ def selected(lines: Iterable[Mapping], where: Mapping, device: str | None = None
         `circumstances`; the number of cores of a target does not matter, as the number of threads is given separately.
     device : str, optional
         The only device whose times count; without it, those of any device count.
+    judge : str, optional
+        The only judge whose prices count (`judge_of`); without it, only measured times do.
     """
-    return of_runs(lines, lambda run: _alike(run, where) and (device is None or run.get("device", device) == device))
+
+    def counts(run: Mapping) -> bool:
+        there = device is None or run.get("device", device) == device
+        return there and judge_of(run) == judge and _alike(run, where)
+
+    return of_runs(lines, counts)
+
+
+def modelled(lines: Iterable[Mapping], where: Mapping) -> Selected:
+    """Return the lines of all judges in some circumstances, whose seconds are prices."""
+    return of_runs(lines, lambda run: judge_of(run) is not None and _alike(run, where))
 
 
 def check_is_records(path: Path) -> None:

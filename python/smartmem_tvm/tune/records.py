@@ -19,8 +19,9 @@ from tvm.target import Target
 from .. import json_data
 from ..errors import UserError, reason_of
 from . import json_lines, record_lines
+from .modelled import Modelled, OrderChange
 from .module_text import module_text, workload_of
-from .record_lines import candidate_key, selected
+from .record_lines import candidate_key, judge_of, selected
 from .strategy import FAILED, seconds_of
 
 _logger = logging.getLogger(__name__)
@@ -88,7 +89,8 @@ class Records(ms.database.PyDatabase):
     where : mapping
         `circumstances`. On a GPU the device counts too, as one target fits many devices.
     run : mapping
-        Further facts about this run: ``date``, ``command``, ``device``, ``driver``, ``strategy``.
+        Further facts about this run: ``date``, ``command``, ``device``, ``driver``, ``strategy``, and ``judge`` if a
+        model prices the candidates: then its prices are the records, otherwise only measured times are.
 
     Raises
     ------
@@ -108,7 +110,8 @@ class Records(ms.database.PyDatabase):
             _logger.warning(
                 "%s: line %d is damaged and is skipped; `smartmem records repair` removes it.", path, each.line
             )
-        self._known = selected(lines, where, run.get("device") if where["threads"] is None else None)
+        device = run.get("device") if where["threads"] is None else None
+        self._known = selected(lines, where, device, judge_of(run))
         self._run = {"run": uuid.uuid4().hex[:12], **run, **where}
         # Lines that the lines of this run refer to, and the size of the file when it held them. Since then, the file
         # may have been pruned, or replaced by a checkout of another branch.
@@ -118,6 +121,22 @@ class Records(ms.database.PyDatabase):
         self._by_workload: dict[str, list[ms.database.TuningRecord]] = {}
         for each in self._memory.get_all_tuning_records():
             self._by_workload.setdefault(workload_key(each.workload.mod), []).append(each)
+        advice = record_lines.Selected() if judge_of(run) else record_lines.modelled(lines, where)
+        self.modelled = Modelled(_by_keys(database(advice, where)))
+
+    def order_change(self, workload: str) -> OrderChange | None:
+        """Return how the order of a kernel's modelled candidates changed when they were measured."""
+        times = {record_key(each): seconds_of(each) for each in self.of(workload)}
+        return self.modelled.change(workload, {key: each for key, each in times.items() if each is not None})
+
+    def first_generation(self, workload: str, count: int, ours: bool) -> list[ms.database.TuningRecord]:
+        """Return the best modelled candidates of a kernel that were not measured yet (`Modelled.best`)."""
+        return self.modelled.best(workload, count, ours, self._known.records.keys() | self.wrong)
+
+    @property
+    def judge(self) -> str | None:
+        """The model that prices the candidates of this run; None if they are measured."""
+        return judge_of(self._run)
 
     @property
     def winners(self) -> dict[str, dict]:
@@ -267,6 +286,15 @@ def database(known: record_lines.Selected, where: Mapping) -> ms.database.Memory
     return found
 
 
+def _by_keys(found: ms.database.MemoryDatabase) -> dict[str, dict[str, ms.database.TuningRecord]]:
+    """Return key of a workload -> key of a candidate -> its record."""
+    keyed: dict[str, dict[str, ms.database.TuningRecord]] = {}
+    for each in found.get_all_tuning_records():
+        key = workload_key(each.workload.mod)
+        keyed.setdefault(key, {})[candidate_key(key, _written(each)[0])] = each
+    return keyed
+
+
 def lines_of(path: Path) -> list[dict]:
     """Return the lines of a file, which is only read; a torn or damaged line is skipped, with a warning.
 
@@ -285,7 +313,9 @@ def lines_of(path: Path) -> list[dict]:
 
 
 def export(path: Path, folder: Path) -> int:
-    """Write all records as MetaSchedule's own JSON database, and return their number.
+    """Write all measured records as MetaSchedule's own JSON database, and return their number.
+
+    Modelled ones stay behind: MetaSchedule cannot tell a price from a time.
 
     Raises
     ------

@@ -6,16 +6,19 @@ and the number of threads must be the same, and on a GPU also the device. A sche
 leave no work for a second one; it made Swin-T half as fast on four. One target fits many GPUs, as it has no figures of
 their caches. The target of a CPU has its instruction set; another CPU with the same one counts. Another driver counts
 too, and so does another number of cores if there is no winner for the same number.
+
+A measured winner counts before a modelled one, and if it was no faster, the kernel stays as it is: prices of a model
+(`record_lines.judge_of`) count only for kernels of which nothing was measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tvm import s_tir
 
-from .record_lines import Selected, is_faster, kind_of, of_runs, without_cores
+from .record_lines import Selected, is_faster, judge_of, kind_of, of_runs, without_cores
 from .records import database
 
 NO_FASTER = "no faster than the untuned kernel"
@@ -33,7 +36,8 @@ class Winner:
     seconds, untuned : float
         Seconds of a launch of the tuned and of the untuned kernel, measured in turns.
     run : mapping
-        The run that found it: ``strategy``, ``date``, ``device``, ``driver``, ``threads``, if the file has them.
+        The run that found it: ``strategy``, ``date``, ``device``, ``driver``, ``threads``, ``judge``, if the file has
+        them.
     """
 
     record: str
@@ -82,13 +86,15 @@ def choose(lines: Iterable[Mapping], where: Mapping, device: str | None = None) 
     runs = {line["run"]: line for line in lines if kind_of(line) == "target"}
     refused = {key: _refusal(run, where, device) for key, run in runs.items()}
     known = of_runs(lines, lambda run: refused[run["run"]] is None)
+    measured = of_runs(lines, lambda run: refused[run["run"]] is None and judge_of(run) is None)
+    failed = {key for key, line in measured.records.items() if not line["seconds"]}
     best: dict[str, Mapping] = {}
     left_out: dict[str, str] = {}
     for line in (each for each in lines if kind_of(each) == "winner" and each["run"] in runs):
-        key, reason = line["workload"], refused[line["run"]] or _problem(line, known)
+        key, reason = line["workload"], refused[line["run"]] or _problem(line, known, failed)
         if reason is not None:
             left_out[key] = reason
-        elif key not in best or _likeness(line, runs, where) >= _likeness(best[key], runs, where):
+        elif key not in best or _rank(line, runs, where) >= _rank(best[key], runs, where):
             best[key] = line
     slow = {key for key, line in best.items() if not is_faster(line)}
     left_out = {**{key: why for key, why in left_out.items() if key not in best}, **dict.fromkeys(slow, NO_FASTER)}
@@ -102,16 +108,19 @@ def choose(lines: Iterable[Mapping], where: Mapping, device: str | None = None) 
     return Chosen(winners, database(known, where), left_out)
 
 
-def _problem(winner: Mapping, known: Selected) -> str | None:
+def _problem(winner: Mapping, known: Selected, failed: Collection[str]) -> str | None:
     if winner["winner"] in known.wrong:
         return "its outputs were wrong"
+    if winner["winner"] in failed:
+        return "it failed when it was measured"
     there = winner["winner"] in known.records and winner["workload"] in known.workloads
     return None if there else NO_RECORD
 
 
-def _likeness(winner: Mapping, runs: Mapping[str, Mapping], where: Mapping) -> bool:
-    """Whether a winner was found with the present number of cores; in a tie, the caller takes the last one."""
-    return runs[winner["run"]]["target"] == where["target"]
+def _rank(winner: Mapping, runs: Mapping[str, Mapping], where: Mapping) -> tuple[bool, bool]:
+    """Whether a winner was measured, and with the present number of cores; in a tie, the caller takes the last one."""
+    run = runs[winner["run"]]
+    return judge_of(run) is None, run["target"] == where["target"]
 
 
 def _refusal(run: Mapping, where: Mapping, device: str | None) -> str | None:

@@ -161,6 +161,7 @@ end
 ; CL prog 1/1: 16 max_waves, 0 double_threadsize
 """
 STEP, COMPARE = "add.u r1.x, (last)r1.x, 3", "cmps.s.ge up0.x, r1.x, c4.x"
+BACK = "mov.u32u32 r3.x, (last)r1.x"
 
 
 @pytest.mark.parametrize(
@@ -177,6 +178,15 @@ STEP, COMPARE = "add.u r1.x, (last)r1.x, 3", "cmps.s.ge up0.x, r1.x, c4.x"
         ("mov.u32u32 r1.x, 0", f"{STEP}\ncmps.s.ge up0.x, r1.x, r8.x", None),  # ends anywhere
         ("mov.u32u32 r1.x, 0", f"{STEP}\n{STEP}\n{COMPARE}", None),
         ("mov.u32u32 r1.x, 0", COMPARE, None),
+        (
+            "mov.u32u32 r3.x, 0",
+            f"add.u r1.x, r3.x, 3\n{COMPARE}\n{BACK}",
+            7,
+        ),  # the next value, in a register of its own
+        ("mov.u32u32 r3.x, 2", f"add.u r1.x, 3, (last)r3.x\n{COMPARE}\n{BACK}", 6),
+        ("mov.u32u32 r3.x, 0", f"add.u r1.x, r3.x, 3\n{COMPARE}", None),  # never handed back
+        ("mov.u32u32 r3.x, 0", f"add.u r1.x, r3.x, r9.x\n{COMPARE}\n{BACK}", None),
+        ("mov.u32u32 r3.x, 0", f"mul.u r1.x, r3.x, 3\n{COMPARE}\n{BACK}", None),
     ],
 )
 def test_trips(start, body, trips):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 FLOAT32, FLOAT16, COMPARISONS, FUNCTIONS, CONVERSIONS, MOVES, INTEGERS = (
@@ -135,6 +135,10 @@ class Code:
         cost : dict
             Class -> slots of an instruction; 1 for others.
         """
+        return self.summed(lambda each: each.times * cost.get(each.kind, 1.0) + each.nops * cost.get(NOPS, 1.0))
+
+    def summed(self, amount: Callable[[Instruction], float]) -> float | None:
+        """Return the sum of an amount over all instructions that a thread runs; None if a loop's trips are not seen."""
         if any(loop.trips is None for loop in self.loops):
             return None
         total = 0.0
@@ -142,7 +146,7 @@ class Code:
             times = 1
             for loop in self.loops:
                 times *= loop.trips if loop.first <= number < loop.end else 1
-            total += times * each.times * cost.get(each.kind, 1.0) + times * each.nops * cost.get(NOPS, 1.0)
+            total += times * amount(each)
         return total
 
     def listing(self, loop: Loop | None = None) -> Iterator[str]:
@@ -265,6 +269,8 @@ def _counted_to(code: Code, predicate: str, first: int, branch: int, end: int) -
         return None
     counter, seen = _counter(code, operands[1], first, compared)
     steps = {n: found for n in range(first, end) if (found := _step(code, code.instructions[n], counter)) is not None}
+    if not steps and (ahead := _one_ahead(code, counter, first, compared, end)):
+        counter, steps = ahead
     limit, start = _value(code, operands[2]), _start(code, counter, first)
     if limit is None or start is None or len(steps) != 1:
         return None
@@ -274,6 +280,22 @@ def _counted_to(code: Code, predicate: str, first: int, branch: int, end: int) -
     whole, rest = divmod(limit - start, step)
     trips = whole + 1 if op.endswith((".gt", ".le")) else whole + (rest != 0)
     return trips + (seen < at < branch)  # the comparison then saw the counter before its step
+
+
+def _one_ahead(code: Code, register: str, first: int, compared: int, end: int) -> tuple[str, dict[int, int]] | None:
+    """Return the counter of which `register` is the next value, and the step where that is made; else None.
+
+    The counter gets it at the end of the trip: ``add r1, r0, 1``, a comparison of ``r1``, ``mov r0, r1``.
+    """
+    made = next((n for n in range(compared - 1, first - 1, -1) if _operands(code.instructions[n])[0] == register), None)
+    if made is None or code.instructions[made].op not in ("add.u", "add.s"):
+        return None
+    operands = _operands(code.instructions[made])
+    counter = next((each for each in operands[1:] if re.fullmatch(r"r\d+\.[xyzw]", each)), register)
+    step = _step(code, code.instructions[made], counter, register)
+    given = [each for each in code.instructions[compared:end] if each.op.startswith("mov.u32")]
+    moved = any(each.times == 1 and _operands(each)[:2] == [counter, register] for each in given)
+    return (counter, {made: step}) if step is not None and moved and counter != register else None
 
 
 def _counter(code: Code, register: str, first: int, compared: int) -> tuple[str, int]:
@@ -294,9 +316,11 @@ def _sets(each: Instruction, predicate: str) -> bool:
     return each.op.startswith("cmps") and _operands(each)[0].lstrip("u") == predicate
 
 
-def _step(code: Code, each: Instruction, counter: str) -> int | None:
+def _step(code: Code, each: Instruction, counter: str, result: str | None = None) -> int | None:
+    """Return what an instruction adds to a counter, into the counter or another register; None if it does not."""
     operands = _operands(each)
-    if each.op not in ("add.u", "add.s") or each.times != 1 or len(operands) != 3 or operands[0] != counter:
+    adds = each.op in ("add.u", "add.s") and each.times == 1 and len(operands) == 3
+    if not adds or operands[0] != (result or counter):
         return None
     return next((_value(code, operands[3 - n]) for n in (1, 2) if operands[n] == counter), None)
 

@@ -19,7 +19,7 @@ _PAIR = 2  # waves are added to a core in pairs (Mesa, ir3_compiler.c: wave_gran
 REGISTERS, LOCAL_MEMORY, DEVICE = "registers", "local memory", "device"
 # Slots of the arithmetic unit. Halves go at twice the rate (as `Speed.of_row` has it); the empty slots of a wave are
 # filled by other waves at best.
-_SLOTS = {FLOAT16: 0.5, NOPS: 0.0}
+SLOTS = {FLOAT16: 0.5, NOPS: 0.0}
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class KernelCode:
         return 1 + self.code.facts.get("double_threadsize", 0)
 
     @property
+    def wave(self) -> int:
+        """Threads of a wave of this kernel."""
+        return WAVE * self._waves_together
+
+    @property
     def waves(self) -> int:
         """Waves of 64 threads that a core holds at once."""
         return self.code.facts["max_waves"] * self._waves_together
@@ -73,11 +78,10 @@ class KernelCode:
         Instructions under a condition count as if it were true, and waves as if they were full. None if the size of the
         launch or the trips of a loop are not known.
         """
-        launch, slots = launch_of(self.source), self.code.issued(_SLOTS)
+        launch, slots = launch_of(self.source), self.code.issued(SLOTS)
         if launch is None or slots is None:
             return None
-        wave = WAVE * self._waves_together
-        threads = -(-math.prod(launch[0]) // wave) * wave
+        threads = -(-math.prod(launch[0]) // self.wave) * self.wave
         return slots * threads * math.prod(launch[1]) / row.peak
 
     def as_dict(self, row: Row) -> dict:
