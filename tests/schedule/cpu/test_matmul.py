@@ -528,6 +528,19 @@ def test_columns_after_panels_that_are_narrow_themselves(check):
     check(inputs, output, pointwise_reference, "Matmul", given=given)
 
 
+@pytest.mark.parametrize(("heads", "rows", "depth", "columns"), [(3, 5, 64, 3), (2, 7, 64, 2), (5, 3, 128, 5)])
+def test_rows_without_a_constant_stride_beside_narrow_columns(check, heads, rows, depth, columns):
+    """Heads of queries that share keys: from head to head the left operand skips the rows of others."""
+    x = te.placeholder((heads, rows + 2, depth), name="x")
+    w, k = te.placeholder((columns, depth), name="w"), te.reduce_axis((0, depth), "k")
+    output = te.compute((heads, rows, columns), lambda h, i, j: te.sum(x[h, i, k] * w[j, k], k))
+    given = {"matmul.swapped": 0, "matmul.lanes": 8, "matmul.right_packed": 1}
+    params = CpuParams(lanes=8, cores=2, serial_below=1)
+    func = check([x, w], output, lambda x, w: x[:, :rows] @ w.T, "Matmul", params=params, given=given)
+    names = {store.buffer.name for store in stores(func.body)}
+    assert {"at", "lanes"} <= names
+
+
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_narrow_tiles_stay_in_registers_and_off_the_heap(lanes):
     params = CpuParams(lanes=lanes, registers=16 if lanes == 8 else 32)

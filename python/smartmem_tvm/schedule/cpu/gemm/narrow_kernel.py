@@ -53,19 +53,21 @@ class NarrowKernel:
 
     def tile(self, rows: Strip, columns: Strip, right: Reader) -> tirx.Stmt:
         """Return one tile."""
+        left = self.left.of(rows)
         done = scratch([rows.size, columns.size], self.dtype, "done")
         sums = [
             self.scope.loop(
                 count,
-                lambda t, f=first, h=high: self._add_up(rows, columns, index(f) + t * index(h), h, right, done),
+                lambda t, f=first, h=high: self._add_up(rows, columns, index(f) + t * index(h), h, left, right, done),
                 "part",
             )
             for first, count, high in row_tiles(rows.size, narrow_rows(columns.size, self.params))
         ]
         prefetch = self.epilogue.prefetched(rows, columns)
-        return allocate([done], block(prefetch, *sums, self.epilogue.block(done, rows, columns)))
+        whole = block(prefetch, *sums, self.epilogue.block(done, rows, columns))
+        return allocate([done], left.allocated(whole))
 
-    def _add_up(self, rows: Strip, columns: Strip, first, height: int, right: Reader, done) -> tirx.Stmt:
+    def _add_up(self, rows: Strip, columns: Strip, first, height: int, left: Reader, right: Reader, done) -> tirx.Stmt:
         """Return the statements that write `height` rows of sums, from row `first` of the tile on, into `done`."""
         steps, width, across = self.steps, columns.size, index(columns.size)
         acc = Accumulators(self.scope, height * width, steps, steps, self.dtype)
@@ -74,8 +76,8 @@ class NarrowKernel:
         def add(q) -> tirx.Stmt:
             def product(i, j, value):
                 step = DepthStep(q * index(steps) + j)
-                left = self.left.at(rows, step)(first + tirx.floordiv(i, across))
-                return value + self.times(left, right.at(columns, step)(tirx.floormod(i, across)))
+                element = left.at(rows, step)(first + tirx.floordiv(i, across))
+                return value + self.times(element, right.at(columns, step)(tirx.floormod(i, across)))
 
             return acc.set(product)
 

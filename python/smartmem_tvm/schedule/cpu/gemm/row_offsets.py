@@ -20,7 +20,7 @@ from ....ir.kernel import substitute
 from ...core.expressions import uses
 from ...core.nest import UNROLL, Scope, block, current_index_type, index, scratch, store
 from .axis import Strip
-from .operands import Reader
+from .operands import DepthStep, Reader
 
 
 class RowOffsets:
@@ -71,7 +71,10 @@ class RowOffsets:
 
 @dataclass(frozen=True, eq=False)
 class OffsetRows:
-    """The source of such a left operand: ``point(row)`` are the values of all iterators but those of the depth."""
+    """The source of such a left operand: ``point(row)`` are the values of all iterators but those of the depth.
+
+    A step along a depth of one iterator may have a number and no point.
+    """
 
     scope: Scope
     load: tirx.PrimExpr
@@ -81,4 +84,9 @@ class OffsetRows:
     def of(self, rows: Strip) -> Reader:
         """Return the rows of a tile, whose start indices are computed first."""
         offsets = RowOffsets(self.scope, self.load, self.depth, lambda i: self.point(rows.first + i), rows.size)
-        return Reader(lambda _, step: lambda i: offsets.read(i, step.point), [offsets.buffer], offsets.find())
+
+        def at(_: Strip, step: DepthStep) -> Callable:
+            point = step.point or dict(zip(self.depth, (step.number,), strict=True))
+            return lambda i: offsets.read(i, point)
+
+        return Reader(at, [offsets.buffer], offsets.find())
