@@ -202,9 +202,11 @@ def _ours(
     return PassEntry(name, make or (lambda _, __: cls()), _summary(cls), section, needs_target)
 
 
-def _of_tvm(name: str, needs_target: bool = False) -> PassEntry:
+def _of_tvm(
+    name: str, needs_target: bool = False, make: Callable[[], tvm.transform.Pass] | None = None
+) -> PassEntry:
     factory = getattr(relax.transform, name, None) or getattr(relax.backend, name)
-    return PassEntry(f"relax.{name}", lambda _, __: factory(), _summary(factory), needs_target=needs_target)
+    return PassEntry(f"relax.{name}", lambda _, __: (make or factory)(), _summary(factory), needs_target=needs_target)
 
 
 def _summary(documented: object) -> str:
@@ -219,6 +221,7 @@ _ENTRIES = (
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
     _ours(transform.MultiplyBytes),
+    _ours(transform.StoreCodes, needs_target=True),
     _ours(transform.FoldFills),
     _ours(transform.FoldConstants),
     _ours(transform.FoldScales, "DNNFusion 4.2"),
@@ -239,6 +242,7 @@ _ENTRIES = (
     # Passes over the graph of kernels.
     _ours(tvm_mends.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
+    _ours(transform.ReadCodes),
     _ours(transform.FuseRows, make=lambda _, target: transform.FuseRows(_prices(target)), needs_target=True),
     _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators, needs_target=True),
     _ours(transform.FuseSymbolic),
@@ -300,7 +304,7 @@ _ENTRIES = (
     # TVM's passes.
     _of_tvm("DecomposeOpsForInference"),
     _of_tvm("CanonicalizeBindings"),
-    _of_tvm("FoldConstant"),
+    _of_tvm("FoldConstant", make=tvm_mends.fold_constant),
     _of_tvm("DispatchSampling", needs_target=True),
     _of_tvm("DispatchSortScan", needs_target=True),
     _of_tvm("LegalizeOps", needs_target=True),

@@ -188,6 +188,7 @@ PHASES = (
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
             "multiply-bytes",  # before scales are folded into the constants of bytes
+            "store-codes",
             "fold-fills",
             "fold-constants",
             "relax.FoldConstant",
@@ -224,6 +225,8 @@ PHASES = (
         ),
     ),
     Phase("eliminate", ("eliminate-layout",)),
+    # Transposes of weights have no kernels by now.
+    Phase("codes", ("read-codes",), _cpu),
     Phase("fuse", ("fuse-rows", "fuse-operators", "fuse-symbolic")),
     # After `fuse`: element-wise operators have joined the matmuls by now.
     Phase("fuse_attention", ("fuse-attention",)),
