@@ -262,6 +262,7 @@ _ENTRIES = (
     # Passes over kernels.
     _ours(schedule.StagePadding),
     _ours(schedule.AlignWindows),
+    _ours(schedule.PackCodes, needs_target=True),
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
     _ours(transform.LowerRotations),
     _ours(transform.LowerSingleTerms),

@@ -255,6 +255,7 @@ PHASES = (
         (
             "stage-padding",
             "align-windows",
+            "pack-codes",
             "split-reductions",
             "lower-rotations",
             "vectorize-math",

@@ -2,7 +2,7 @@
 """Weights in codes: small integers, with a scale for each group of them along the depth of a product.
 
     weight[k, n] = code[k, n] * scale[k // group, n]                                     as `StoreCodes` writes it
-    weight[k, n] = (code[panel, ...] - zero[panel, g, column]) * scale[panel, g, column]  in panels, see `PackCodes`
+    weight[k, n] = (code[p, g, step, j] - zero[p, g, j]) * scale[p, g, j]                in panels, see `PackCodes`
 
 `StoreCodes` writes a weight as a kernel of its own, and `ReadCodes` puts it into the products that read it. `codes_of`
 finds it in the operand of a product.
@@ -24,6 +24,7 @@ IN_WORD = 8
 """Codes of four bits in a word of 32 bits: those of eight steps along the depth, the first in the lowest bits."""
 WORD, BYTE = "int32", "int8"
 """Types of the elements of panels, of four bits and of eight."""
+_CODES = (BYTE, "int16", WORD)
 
 
 def dequantized(axis: int, group: int):
@@ -53,41 +54,53 @@ class Codes:
 
     Attributes
     ----------
-    code : expression
-        The code before its cast to float32: a load of an integer, or some bits of one.
+    value : expression
+        The integer before its cast to float32: a load, or the difference of a code in panels and a zero point.
     load : load
-        The load in `code`.
+        The load of the code.
     scale : load
         The scale.
-    zero : expression or None
-        The zero point in float32: a number, or the cast of a load; None where it is 0.
     """
 
-    code: tirx.PrimExpr
+    value: tirx.PrimExpr
     load: ir.TensorLoad
     scale: ir.TensorLoad
-    zero: tirx.PrimExpr | None
 
 
 def codes_of(operand) -> Codes | None:
-    """Return the codes of an operand ``(cast(code) - zero) * scale``, or None if it is something else."""
-    for value, scale in ((operand.a, operand.b), (operand.b, operand.a)) if isinstance(operand, tirx.Mul) else ():
-        zero = None
-        if isinstance(value, tirx.Sub):
-            value, zero = value.a, value.b
-        if not isinstance(scale, ir.TensorLoad) or not isinstance(value, tirx.Cast):
+    """Return the codes of an operand ``cast(integer) * scale``, or None if it is something else."""
+    for cast, scale in ((operand.a, operand.b), (operand.b, operand.a)) if isinstance(operand, tirx.Mul) else ():
+        if not isinstance(cast, tirx.Cast) or not isinstance(scale, ir.TensorLoad):
             continue
-        found = collect(value.value, ir.TensorLoad)
-        if len(found) == 1 and str(value.ty.dtype) == str(scale.ty.dtype) == "float32" and _is_code(found[0]):
-            return Codes(value.value, found[0], scale, zero)
+        kinds = str(cast.ty.dtype), str(scale.ty.dtype)
+        found = collect(cast.value, ir.TensorLoad)
+        if kinds == ("float32", "float32") and found and str(found[0].ty.dtype) in _CODES:
+            return Codes(cast.value, found[0], scale)
     return None
 
 
-def _is_code(load: ir.TensorLoad) -> bool:
-    return str(load.ty.dtype) in (BYTE, "int16", WORD)
+def in_panels(words, zeros, zero: int, place: tuple, step):
+    """Return the integer of a weight in panels.
 
-
-def nibble(word, step):
-    """Return code number `step`, from 0 to 7, of a word of eight codes of four bits."""
-    place = step if str(step.ty.dtype) == WORD else step.astype(WORD)
-    return tirx.bitwise_and(tirx.shift_right(word, place * tirx.const(FOUR, WORD)), tirx.const(15, WORD))
+    Parameters
+    ----------
+    words : buffer
+        Codes as (panel, group, step or word, column).
+    zeros : buffer or None
+        Zero points as (panel, group, column); None if all of them are `zero`.
+    place : tuple of expression
+        Panel, group and column.
+    step : expression
+        Number of the step in its group.
+    """
+    panel, group, column = place
+    if str(words.dtype) == WORD:
+        eight = tirx.const(IN_WORD, step.ty.dtype)
+        shift = tirx.floormod(step, eight).astype(WORD) * tirx.const(FOUR, WORD)
+        word = words[panel, group, tirx.floordiv(step, eight), column]
+        code = tirx.bitwise_and(tirx.shift_right(word, shift), tirx.const(15, WORD))
+    else:
+        code = words[panel, group, step, column].astype(WORD)
+    if zeros is None:
+        return code - tirx.const(zero, WORD) if zero else code
+    return code - zeros[panel, group, column].astype(WORD)
