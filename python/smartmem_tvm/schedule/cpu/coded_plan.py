@@ -22,12 +22,14 @@ from .matmul_operands import ContractionOperands
 from .params import FEW_REGISTERS, CpuParams
 
 VECTORS = 4
-"""Vectors of columns in a panel. Chosen: with two sums for each, additions do not wait for each other."""
+"""Vectors of columns in a panel. Two and three took 1.17 times as long (AMD Zen 2 with AVX2, 2026-11-28)."""
 LONG = 64
 """Most steps along the depth between which sums of codes stay in registers. Chosen: the zero point's share, which is
 subtracted then, has grown little, and what happens between takes a twentieth of the time."""
-_CHAINS = 8
-"""Sums that are added to at the same time. By definition of two multiplications per cycle that take four."""
+_CHAINS, _CHAINS_FEW_REGISTERS = 8, 4
+"""Sums that are added to at the same time, with 32 registers and with 16. Eight are by definition of two multiplications
+per cycle that take four cycles; with 16 registers four sums took 0.87 times as long, as no mask is spilled (AMD Zen 2
+with AVX2, 768 x 2048 and 2048 x 768, one thread, 2026-11-28)."""
 _ROWS, _ROWS_FEW_REGISTERS = 4, 2
 """Rows of a strip: as many sums as registers hold beside the codes, by definition of 32 and of 16 registers."""
 
@@ -147,7 +149,8 @@ class CodedPlan(ContractionOperands):
 
     def sums(self, rows: int) -> int:
         """Return the sums of a strip for each result, to which the steps are added in turn."""
-        return max(1, min(IN_WORD, _CHAINS // (rows * self.vectors)))
+        chains = _CHAINS_FEW_REGISTERS if self.params.registers <= FEW_REGISTERS else _CHAINS
+        return max(1, min(IN_WORD, chains // (rows * self.vectors)))
 
     @cached_property
     def parallel(self) -> bool:
