@@ -202,9 +202,7 @@ def _ours(
     return PassEntry(name, make or (lambda _, __: cls()), _summary(cls), section, needs_target)
 
 
-def _of_tvm(
-    name: str, needs_target: bool = False, make: Callable[[], tvm.transform.Pass] | None = None
-) -> PassEntry:
+def _of_tvm(name: str, needs_target: bool = False, make: Callable[[], tvm.transform.Pass] | None = None) -> PassEntry:
     factory = getattr(relax.transform, name, None) or getattr(relax.backend, name)
     return PassEntry(f"relax.{name}", lambda _, __: (make or factory)(), _summary(factory), needs_target=needs_target)
 

@@ -96,7 +96,11 @@ def _packed(kernel: Kernel, params: CpuParams, values: Mapping[int, Callable[[],
         return scales[place] if load.source.same_as(codes.scale.source) else None
 
     stage = kernel.stages[first]
-    stages = (*kernel.stages[:first], replace(stage, body=replace_loads(stage.body, replaced)), *kernel.stages[first + 1 :])
+    stages = (
+        *kernel.stages[:first],
+        replace(stage, body=replace_loads(stage.body, replaced)),
+        *kernel.stages[first + 1 :],
+    )
     inputs = [words if n == at[0] else scales if n == at[1] else each for n, each in enumerate(kernel.inputs)]
     added = [(at[0], partial(layout.zeros, form))] if zeros is not None else []
     changed = Kernel((*inputs, *([] if zeros is None else [zeros])), kernel.outputs, stages)
@@ -151,7 +155,9 @@ class _Layout:
     def buffers(self, form: _Form, codes: Codes) -> tuple:
         """Return the buffers of codes, scales, and zero points; None for these if all are the same."""
         four, outer = form.bits == FOUR, (self.panels, self.groups)
-        words = _buffer((*outer, self.length // (IN_WORD if four else 1), self.width), WORD if four else BYTE, codes.load)
+        words = _buffer(
+            (*outer, self.length // (IN_WORD if four else 1), self.width), WORD if four else BYTE, codes.load
+        )
         scales = _buffer((*outer, self.width), "float32", codes.scale)
         zeros = None if form.zero is not None else _buffer((*outer, self.width), form.zero_type, "zeros")
         return words, scales, zeros
@@ -246,7 +252,7 @@ def _steps(buffer, indices: Sequence, extents: Mapping) -> tuple[int, ...] | Non
 
 def _form(layout: _Layout, arrays: Sequence[np.ndarray]) -> _Form:
     """Return the bits and zero points that fit the weights of all calls of a kernel."""
-    if all(-_MIDDLE <= each.min() and each.max() < _MIDDLE for each in arrays):
+    if all(each.min() >= -_MIDDLE and each.max() < _MIDDLE for each in arrays):
         return _Form(FOUR, _MIDDLE)
     groups = [layout.integers(each) for each in arrays]
     least, most = ([np.asarray(extreme(each, -1)) for each in groups] for extreme in (np.min, np.max))

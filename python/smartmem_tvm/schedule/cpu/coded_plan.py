@@ -27,9 +27,9 @@ LONG = 64
 """Most steps along the depth between which sums of codes stay in registers. Chosen: the zero point's share, which is
 subtracted then, has grown little, and what happens between takes a twentieth of the time."""
 _CHAINS, _CHAINS_FEW_REGISTERS = 8, 4
-"""Sums that are added to at the same time, with 32 registers and with 16. Eight are by definition of two multiplications
-per cycle that take four cycles; with 16 registers four sums took 0.87 times as long, as no mask is spilled (AMD Zen 2
-with AVX2, 768 x 2048 and 2048 x 768, one thread, 2026-11-28)."""
+"""Sums that are added to at the same time, with 32 registers and with 16. Eight are by definition of two
+multiplications per cycle that take four cycles; with 16 registers four sums took 0.87 times as long, as no mask is
+spilled (AMD Zen 2 with AVX2, 768 x 2048 and 2048 x 768, one thread, 2026-11-28)."""
 _ROWS, _ROWS_FEW_REGISTERS = 4, 2
 """Rows of a strip: as many sums as registers hold beside the codes, by definition of 32 and of 16 registers."""
 

@@ -39,7 +39,9 @@ def _read(graph: Graph) -> list[dict]:
         if not _is_weight(node):
             continue
         readers = graph.readers(node.var)
-        products = [each for each in readers if each.kernel is not None and any(s.reduction for s in each.kernel.stages)]
+        products = [
+            each for each in readers if each.kernel is not None and any(s.reduction for s in each.kernel.stages)
+        ]
         for reader in products:
             graph.absorb(reader, node, inline_output=True)
         decision = {"pass": "ReadCodes", "operator": node.members[-1]}

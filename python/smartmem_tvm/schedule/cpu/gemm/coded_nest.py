@@ -166,7 +166,9 @@ class CodedNest:
             return store(sums, sums[i, j] + panels.scales[panel, group, j] * total, i, j)
 
         zero = tirx.const(0, _FLOAT)
-        start = block(*(scope.vectors(width, plan.params.lanes, lambda j, a=a: store(a, zero, j)) for r in acc for a in r))
+        start = block(
+            *(scope.vectors(width, plan.params.lanes, lambda j, a=a: store(a, zero, j)) for r in acc for a in r)
+        )
         steps = scope.loop(plan.block // IN_WORD, eight, "q", SERIAL if plan.block > IN_WORD else UNROLL)
         return allocate([a for row in acc for a in row], block(start, steps, self._each(rows.size, scaled)))
 
