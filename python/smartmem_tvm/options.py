@@ -37,6 +37,12 @@ class Options:
         `ComputeHalf` too, arithmetic but for sums is of halves; ``bfloat16``: tensors in memory and the factors of
         products are bfloat16 (`RoundProducts` on CPUs); ``tf32``: factors of products are tf32
         (`RoundFactors`). See `require_precision` for the targets.
+    weights : str
+        ``stored``: weights of products that are dequantised integers stay integers (`StoreCodes`); ``float``: they do
+        not; ``int8`` or ``int4``, perhaps with the numbers of a group as in ``int4:64``: weights in float32 are rounded
+        to integers, too (`RoundWeights`). On CPUs.
+    float_weights : tuple of str
+        Names of products whose weights `RoundWeights` leaves as they are.
     textures : bool
         Run `PlaceTextures`; of no effect on targets without textures.
     in_buffers : tuple
@@ -86,6 +92,8 @@ class Options:
     fuse_attention: bool = True
     merge_chains: bool = True
     precision: str = "float32"
+    weights: str = "stored"
+    float_weights: tuple[str, ...] = ()
     textures: bool = True
     in_buffers: tuple[tuple[str, str], ...] = ()
     layout: bool | str = True

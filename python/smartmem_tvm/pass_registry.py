@@ -17,6 +17,7 @@ from tvm import relax
 
 from . import schedule, transform, tvm_mends
 from .errors import UserError
+from .ir.codes import WEIGHTS, Rounding
 from .ir.half import FLOAT, HALF, RANGES
 from .ir.recent import Recent
 from .options import Options
@@ -144,6 +145,11 @@ def _round_factors(options: Options, target: tvm.target.Target | None, *, kind: 
     return transform.RoundFactors(kind, _no_matrices(target))
 
 
+def _round_weights(options: Options, _: tvm.target.Target | None, *, weights: str = "int8") -> tvm.transform.Pass:
+    asked = weights if options.weights in WEIGHTS else options.weights
+    return transform.RoundWeights(Rounding.parse(asked), options.float_weights)
+
+
 def _no_matrices(target: tvm.target.Target | None) -> str:
     """Return why a target does not multiply bfloat16 and tf32; empty if it does."""
     if target is None or has_matrix_instructions(target):
@@ -231,6 +237,7 @@ _ENTRIES = (
     _ours(transform.SplitTransposed),
     _ours(transform.SplitWindows, make=_split_windows),
     _ours(transform.MergeProjections, "DNNFusion 4.2"),
+    _ours(transform.RoundWeights, make=_round_weights),
     _ours(transform.LowerSorts),
     _ours(transform.LowerScans),
     _ours(transform.LowerArgmax),

@@ -14,17 +14,57 @@ from dataclasses import dataclass
 
 from tvm import ir, te, tirx
 
+from ..errors import UserError
 from .walk import collect
 
 NAME = "dequantize_weight"
 """Hint of the name of the kernels that `dequantized` describes."""
+LEAST = 4096
+"""Numbers of a weight, from which on its bytes matter. Chosen: four pages of float32."""
 FOUR, EIGHT = 4, 8
 """Bits of a code in panels. Codes of four bits are 0 to 15, those of eight bits are signed."""
 IN_WORD = 8
 """Codes of four bits in a word of 32 bits: those of eight steps along the depth, the first in the lowest bits."""
 WORD, BYTE = "int32", "int8"
 """Types of the elements of panels, of four bits and of eight."""
+WEIGHTS = ("stored", "float")
+"""Values of the option ``weights`` that round no float."""
 _CODES = (BYTE, "int16", WORD)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How weights are rounded.
+
+    Attributes
+    ----------
+    bits : int
+        Of a code: 4 or 8.
+    group : int or None
+        Numbers along the depth that share a scale; None for the whole depth.
+    """
+
+    bits: int
+    group: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> Rounding:
+        """Return the rounding of a text such as ``int8`` or ``int4:64``; ``int4`` has groups of 32.
+
+        Raises
+        ------
+        UserError
+            If the text has another form, or the group is no multiple of 8.
+        """
+        name, _, size = text.partition(":")
+        bits = {"int4": FOUR, "int8": EIGHT}.get(name)
+        known = size.isdecimal() and int(size) > 0 and int(size) % IN_WORD == 0
+        if bits is None or not (known or text == name):
+            raise UserError(
+                f"weights '{text}' do not exist: use {', '.join(WEIGHTS)}, int8 or int4, the last two also with the "
+                f"numbers of a group, a multiple of {IN_WORD}, as in int4:64."
+            )
+        return cls(bits, int(size) if size else {FOUR: 32, EIGHT: None}[bits])
 
 
 def dequantized(axis: int, group: int):

@@ -9,12 +9,10 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ...ir.block import Bindings, as_constant, edit_blocks, operator, shape_of
-from ...ir.codes import IN_WORD, NAME, dequantized
+from ...ir.block import Bindings, add_functions, as_constant, edit_blocks, operator, shape_of
+from ...ir.codes import IN_WORD, LEAST, NAME, dequantized
 from ...target import on_cpu
 
-_LEAST = 4096
-"""Numbers of a weight, from which on its bytes matter. Chosen: four pages of float32."""
 _LARGEST = 255
 """Of a difference of two bytes, by definition."""
 _INTEGERS = ("int8", "uint8", "int16")
@@ -45,11 +43,7 @@ class StoreCodes:
             return mod
         builder = relax.BlockBuilder(mod)
         changed = edit_blocks(mod, lambda block: _store(block, builder), leaves_unread=False)
-        known = {gvar.name_hint for gvar in changed.get_global_vars()}
-        added = [(gvar, func) for gvar, func in builder.get().functions_items() if gvar.name_hint not in known]
-        for gvar, func in added:
-            changed.update_func(gvar, func)
-        return relax.transform.DeadCodeElimination()(changed) if added else mod
+        return add_functions(changed, builder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +79,7 @@ def _store(block: Bindings, builder: relax.BlockBuilder) -> list[dict]:
 def _dequantised(block: Bindings, var) -> _Weight | None:
     """Return the integers and scales of a product of both, if it is a large matrix of float32; else None."""
     value, shape = block.values[var], shape_of(var)
-    if operator(value) != "multiply" or shape is None or len(shape) != 2 or np.prod(shape) < _LEAST:
+    if operator(value) != "multiply" or shape is None or len(shape) != 2 or np.prod(shape) < LEAST:
         return None
     for numbers, scale in (value.args, [*value.args][::-1]):
         found, factor = _integers(block, numbers), _scales(block, scale)
@@ -102,7 +96,7 @@ def _integers(block: Bindings, expr) -> np.ndarray | None:
         fits = known is not None and str(known.dtype) in _INTEGERS and str(cast.ty.dtype.dtype) == "float32"
         return known if fits else None
     known = _constant(expr)
-    if known is None or known.dtype != np.float32 or known.size < _LEAST or not _fits(known, "int16"):
+    if known is None or known.dtype != np.float32 or known.size < LEAST or not _fits(known, "int16"):
         return None
     return known if np.array_equal(known, np.rint(known)) else None
 
