@@ -56,7 +56,7 @@ class RoundWeights:
         missing = [each for each in self.kept if each not in found]
         if missing:
             raise UserError(
-                f"No product is called '{missing[0]}', whose weights were to stay floats: `smartmem explain --full "
+                f"No product is called '{missing[0]}', whose weights were to stay floats: `smartmem explain --all "
                 f"--weights int8` names them all."
             )
         return add_functions(changed, builder)
