@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import smartmem_tvm as sm
 from coded_weights import dequantized, nbits
@@ -105,3 +106,27 @@ def test_a_weight_of_two_kernels_keeps_one_form():
     x = random.standard_normal((1, 96)).astype("float32")
     exact = x.astype("float64") @ first.weight @ second.weight
     np.testing.assert_allclose(compiled(first).run(x)[0], exact, rtol=0, atol=3e-6 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("rows", [1, 17])
+def test_several_products_in_one_kernel(rows):
+    """A gated layer: two products of one tensor, and what is computed from both."""
+    random = np.random.default_rng(0)
+    first, second = (nbits(random, rows, 96, 80, 32, zeros=zeros) for zeros in (True, False))
+    graph = first.model.graph
+    for name, tensor in zip(("b", "s"), second.model.graph.initializer):
+        new = graph.initializer.add()
+        new.CopyFrom(tensor)
+        new.name = f"{name}2"
+    again = graph.node.add()
+    again.CopyFrom(graph.node[0])
+    again.input[:] = ["x", "b2", "s2"]
+    graph.node[0].output[0], again.output[0] = "g", "u"
+    graph.node.append(helper.make_node("Sigmoid", ["g"], ["v"]))
+    graph.node.append(helper.make_node("Mul", ["u", "v"], ["y"]))
+    built, x = compiled(first), random.standard_normal((rows, 96)).astype("float32")
+    gate = first.exact(x)
+    exact = second.exact(x) / (1 + np.exp(-gate))
+    np.testing.assert_allclose(built.run(x)[0], exact, rtol=0, atol=3e-6 * np.abs(exact).max())
+    names = [each["name"] for each in built.rules.values()]  # one kernel with both products, or two kernels
+    assert "".join(names).count("CodedProduct" if rows == 1 else "Matmul") == 2

@@ -18,7 +18,7 @@ from ...ir.graph import private_calls
 from ...ir.kernel import Kernel, substitute
 from ...ir.walk import collect
 from ...target import is_cpu
-from ..core.contraction import contraction_of
+from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk, fused_index, replace_loads
 from ..core.is_product import from_first_sum
 from ..core.nest import fresh, index
@@ -68,20 +68,28 @@ class PackCodes:
 
 
 def _packed(kernel: Kernel, params: CpuParams, values: Mapping[int, Callable[[], list[np.ndarray]]]) -> Exchange | None:
-    first, run = from_first_sum(kernel)
-    reduction = reduction_of(run)
-    contraction = contraction_of(reduction) if reduction is not None else None
-    if contraction is None or contraction.batch or len(contraction.depth) != 1:
-        return None
-    ways = (contraction, contraction.swapped())
-    way = next((each for each in ways if each.columns and codes_of(each.right) is not None), None)
+    """Return the kernel with the weights of all its products in panels, or None if it has none that can be."""
+    forms, added = {}, []
+    for number in range(len(kernel.stages)):
+        found = _packed_stage(kernel, number, params, values)
+        if found is not None:
+            kernel = found.kernel
+            forms |= found.forms
+            added += found.added
+    return Exchange(kernel, forms, added) if forms else None
+
+
+def _packed_stage(kernel: Kernel, number: int, params: CpuParams, values: Mapping) -> Exchange | None:
+    way = _product(kernel, number)
     if way is None:
         return None
-    codes, extents = codes_of(way.right), reduction.extents
+    codes, extents = codes_of(way.right), way.reduction.extents
     positions = {buffer: n for n, buffer in enumerate(kernel.inputs) if n in values}
     at = [positions.get(load.source) for load in (codes.load, codes.scale)]
+    if None in at or not codes.value.same_as(codes.load) or _read_elsewhere(kernel, codes):
+        return None
     layout = _layout(codes, way.columns, way.depth[0], extents, params.lanes)
-    if None in at or layout is None or not codes.value.same_as(codes.load) or _read_elsewhere(kernel, codes):
+    if layout is None:
         return None
     form = _form(layout, values[at[0]]())
     words, scales, zeros = layout.buffers(form, codes)
@@ -95,16 +103,31 @@ def _packed(kernel: Kernel, params: CpuParams, values: Mapping[int, Callable[[],
             return in_panels(words, zeros, form.zero, place, step)
         return scales[place] if load.source.same_as(codes.scale.source) else None
 
-    stage = kernel.stages[first]
-    stages = (
-        *kernel.stages[:first],
-        replace(stage, body=replace_loads(stage.body, replaced)),
-        *kernel.stages[first + 1 :],
-    )
+    stages = list(kernel.stages)
+    stages[number] = replace(stages[number], body=replace_loads(stages[number].body, replaced))
     inputs = [words if n == at[0] else scales if n == at[1] else each for n, each in enumerate(kernel.inputs)]
-    added = [(at[0], partial(layout.zeros, form))] if zeros is not None else []
-    changed = Kernel((*inputs, *([] if zeros is None else [zeros])), kernel.outputs, stages)
-    return Exchange(changed, {at[0]: partial(layout.codes, form), at[1]: layout.scales}, added)
+    inputs += [] if zeros is None else [zeros]
+    added = [] if zeros is None else [(at[0], partial(layout.zeros, form))]
+    forms = {at[0]: partial(layout.codes, form), at[1]: layout.scales}
+    return Exchange(Kernel(tuple(inputs), kernel.outputs, tuple(stages)), forms, added)
+
+
+def _product(kernel: Kernel, number: int) -> Contraction | None:
+    """Return the product that a stage adds up, with a weight in codes on the right; None if it is none.
+
+    Where it is the kernel's only one, the order of its columns is that of the kernel's result.
+    """
+    if not kernel.stages[number].reduction:
+        return None
+    first, run = from_first_sum(kernel)
+    if first != number or sum(bool(stage.reduction) for stage in kernel.stages) > 1:
+        run = Kernel(kernel.inputs, kernel.stages[number].outputs, (kernel.stages[number],))
+    reduction = reduction_of(run)
+    contraction = contraction_of(reduction) if reduction is not None else None
+    if contraction is None or contraction.batch or len(contraction.depth) != 1:
+        return None
+    ways = (contraction, contraction.swapped())
+    return next((each for each in ways if each.columns and codes_of(each.right) is not None), None)
 
 
 def _read_elsewhere(kernel: Kernel, codes: Codes) -> bool:
