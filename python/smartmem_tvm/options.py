@@ -24,8 +24,8 @@ class Options:
     ----------
     rewrite, merge_projections, eliminate, fuse, schedule : bool
         Run `FoldScales`, `FoldNormAffine`, `MergeBranches`, `RewriteAlgebra`, `PoolFirst`, `TrimWindows`,
-        `SplitTransposed`, `SplitWindows` and `MultiplyBytes`; `MergeProjections`; `EliminateLayout`; `FuseRows` and
-        `FuseOperators`; `ScheduleKernels`.
+        `SplitTransposed`, `SplitWindows` and `MultiplyBytes`; `MergeProjections`; `EliminateLayout`; `ReadCodes`,
+        `FuseRows` and `FuseOperators`; `ScheduleKernels`.
     simplify : bool
         Reduce composed index maps in strength (`ir.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool

@@ -231,9 +231,8 @@ PHASES = (
         ),
     ),
     Phase("eliminate", ("eliminate-layout",)),
-    # Transposes of weights have no kernels by now.
-    Phase("codes", ("read-codes",), _cpu),
-    Phase("fuse", ("fuse-rows", "fuse-operators", "fuse-symbolic")),
+    # `read-codes` first: transposes of weights have no kernels by now, and other fusions see what products read.
+    Phase("fuse", ("read-codes", "fuse-rows", "fuse-operators", "fuse-symbolic")),
     # After `fuse`: element-wise operators have joined the matmuls by now.
     Phase("fuse_attention", ("fuse-attention",)),
     # After fusion, when the tensors that go through memory are known, and before that memory is planned.
