@@ -111,6 +111,7 @@ def test_each_pass_says_what_it_does_and_whose_it_is(name):
         "plan-layout": {"time_limit": 60.0},
         "slice-weights": {"budget": 0},
         "round-factors": {"kind": "bfloat16"},
+        "round-weights": {"weights": "int8"},
         "transform-windows": {"result": 0},
     }
     assert entry.own == own.get(name, {})
