@@ -30,6 +30,7 @@ NOT_RUN = {
     r"smartmem profile|--layout fluid": "minutes: tests/cli/test_profile.py, tests/cli/test_layouts.py",
     r"lib\.so|--runner|--requests": "programs of native/: tests/native",
     r"MODEL|here\.json|swin_phone": "what another command of the page makes",
+    r"decoder(_4bit)?\.onnx": "a user's file: tests/transform/precision/test_round_weights.py",
     r"silero_vad": "a file of another package: docs/wild.md",
 }
 """Commands that are parsed and not run: a part of the command -> the reason, or the test that runs it."""

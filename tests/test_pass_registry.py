@@ -111,6 +111,7 @@ def test_each_pass_says_what_it_does_and_whose_it_is(name):
         "plan-layout": {"time_limit": 60.0},
         "slice-weights": {"budget": 0},
         "round-factors": {"kind": "bfloat16"},
+        "round-weights": {"weights": "int8"},
         "transform-windows": {"result": 0},
     }
     assert entry.own == own.get(name, {})
@@ -190,13 +191,14 @@ def test_what_comes_before_records_is_what_tasks_are_made_with():
     assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(CPU)] == [
         "StagePadding",
         "AlignWindows",
+        "PackCodes",
         "SplitReductions",
         "LowerRotations",
         "VectorizeMath",
         "PairProducts",
         "TransformWindows",
     ]
-    assert len(prepare_passes(CPU, Options(winograd=False))) == 6
+    assert len(prepare_passes(CPU, Options(winograd=False))) == 7
     assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(PHONE)] == [
         "LowerRotations",
         "LowerSingleTerms",

@@ -25,8 +25,8 @@ class Options:
     ----------
     rewrite, merge_projections, eliminate, fuse, schedule : bool
         Run `FoldScales`, `FoldNormAffine`, `MergeBranches`, `RewriteAlgebra`, `PoolFirst`, `TrimWindows`,
-        `SplitTransposed`, `SplitWindows` and `MultiplyBytes`; `MergeProjections`; `EliminateLayout`; `FuseRows` and
-        `FuseOperators`; `ScheduleKernels`.
+        `SplitTransposed`, `SplitWindows` and `MultiplyBytes`; `MergeProjections`; `EliminateLayout`; `ReadCodes`,
+        `FuseRows` and `FuseOperators`; `ScheduleKernels`.
     simplify : bool
         Reduce composed index maps in strength (`ir.strength_reduction`); without, only TVM simplifies them.
     fuse_attention : bool
@@ -38,6 +38,12 @@ class Options:
         `ComputeHalf` too, arithmetic but for sums is of halves; ``bfloat16``: tensors in memory and the factors of
         products are bfloat16 (`RoundProducts` on CPUs); ``tf32``: factors of products are tf32
         (`RoundFactors`). See `require_precision` for the targets.
+    weights : str
+        ``stored``: weights of products that are dequantised integers stay integers (`StoreCodes`); ``float``: they do
+        not; ``int8`` or ``int4``, perhaps with the numbers of a group as in ``int4:64``: weights in float32 are rounded
+        to integers, too (`RoundWeights`). On CPUs.
+    float_weights : tuple of str
+        Names of products whose weights `RoundWeights` leaves as they are.
     textures : bool
         Run `PlaceTextures`; of no effect on targets without textures.
     in_buffers : tuple
@@ -90,6 +96,8 @@ class Options:
     fuse_attention: bool = True
     merge_chains: bool = True
     precision: str = "float32"
+    weights: str = "stored"
+    float_weights: tuple[str, ...] = ()
     textures: bool = True
     in_buffers: tuple[tuple[str, str], ...] = ()
     layout: bool | str = True

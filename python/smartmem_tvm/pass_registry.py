@@ -17,6 +17,7 @@ from tvm import relax
 
 from . import schedule, transform, tvm_mends
 from .errors import UserError
+from .ir.codes import WEIGHTS, Rounding
 from .ir.half import FLOAT, HALF, RANGES
 from .ir.recent import Recent
 from .options import Options
@@ -144,6 +145,11 @@ def _round_factors(options: Options, target: tvm.target.Target | None, *, kind: 
     return transform.RoundFactors(kind, _no_matrices(target))
 
 
+def _round_weights(options: Options, _: tvm.target.Target | None, *, weights: str = "int8") -> tvm.transform.Pass:
+    asked = weights if options.weights in WEIGHTS else options.weights
+    return transform.RoundWeights(Rounding.parse(asked), options.float_weights)
+
+
 def _no_matrices(target: tvm.target.Target | None) -> str:
     """Return why a target does not multiply bfloat16 and tf32; empty if it does."""
     if target is None or has_matrix_instructions(target):
@@ -206,9 +212,9 @@ def _ours(
     return PassEntry(name, make or (lambda _, __: cls()), _summary(cls), section, needs_target)
 
 
-def _of_tvm(name: str, needs_target: bool = False) -> PassEntry:
+def _of_tvm(name: str, needs_target: bool = False, make: Callable[[], tvm.transform.Pass] | None = None) -> PassEntry:
     factory = getattr(relax.transform, name, None) or getattr(relax.backend, name)
-    return PassEntry(f"relax.{name}", lambda _, __: factory(), _summary(factory), needs_target=needs_target)
+    return PassEntry(f"relax.{name}", lambda _, __: (make or factory)(), _summary(factory), needs_target=needs_target)
 
 
 def _summary(documented: object) -> str:
@@ -224,6 +230,7 @@ _ENTRIES = (
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
     _ours(transform.MultiplyBytes),
+    _ours(transform.StoreCodes, needs_target=True),
     _ours(transform.FoldFills),
     _ours(transform.FoldConstants),
     _ours(transform.FoldScales, "DNNFusion 4.2"),
@@ -235,6 +242,7 @@ _ENTRIES = (
     _ours(transform.SplitTransposed),
     _ours(transform.SplitWindows, make=_split_windows),
     _ours(transform.MergeProjections, "DNNFusion 4.2"),
+    _ours(transform.RoundWeights, make=_round_weights),
     _ours(transform.LowerSorts),
     _ours(transform.LowerScans),
     _ours(transform.LowerArgmax),
@@ -244,6 +252,7 @@ _ENTRIES = (
     # Passes over the graph of kernels.
     _ours(tvm_mends.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
+    _ours(transform.ReadCodes),
     _ours(transform.FuseRows, make=lambda _, target: transform.FuseRows(_prices(target)), needs_target=True),
     _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators, needs_target=True),
     _ours(transform.FuseSymbolic),
@@ -264,6 +273,7 @@ _ENTRIES = (
     _ours(transform.WriteInPlace),
     _ours(schedule.StagePadding),
     _ours(schedule.AlignWindows),
+    _ours(schedule.PackCodes, needs_target=True),
     _ours(transform.SplitReductions, "SmartMem 3.2.1"),
     _ours(transform.LowerRotations),
     _ours(transform.LowerSingleTerms),
@@ -306,7 +316,7 @@ _ENTRIES = (
     # TVM's passes.
     _of_tvm("DecomposeOpsForInference"),
     _of_tvm("CanonicalizeBindings"),
-    _of_tvm("FoldConstant"),
+    _of_tvm("FoldConstant", make=tvm_mends.fold_constant),
     _of_tvm("DispatchSampling", needs_target=True),
     _of_tvm("DispatchSortScan", needs_target=True),
     _of_tvm("LegalizeOps", needs_target=True),

@@ -12,6 +12,7 @@ import tvm
 from .cpu_features import require_tiles
 from .errors import UserError
 from .ir.check_maps import check_maps
+from .ir.codes import WEIGHTS, Rounding
 from .ir.half import FLOAT
 from .ir.strength_reduction import strength_reduction
 from .module_file import write_module
@@ -35,6 +36,7 @@ __all__ = [
     "prepare_passes",
     "require_precision",
     "require_schedules",
+    "require_weights",
     "run_phases",
     "smartmem_pipeline",
 ]
@@ -52,6 +54,8 @@ _OF_CUDA = ("bfloat16", "tf32")
 # Passes that depend on another option than their phase's: pass -> the option, and whether a value of it turns them on.
 _ON_REQUEST = {
     "multiply-bytes": ("rewrite", bool),
+    "store-codes": ("weights", lambda weights: weights != "float"),
+    "round-weights": ("weights", lambda weights: weights not in WEIGHTS),
     "apply-records": ("records", lambda records: records is not None),
     "select-layout": ("layout", lambda layout: layout is True),
     "channels-innermost": ("layout", lambda layout: layout is True),
@@ -191,6 +195,7 @@ PHASES = (
             "relax.DecomposeOpsForInference",
             "relax.CanonicalizeBindings",
             "multiply-bytes",  # before scales are folded into the constants of bytes
+            "store-codes",
             "fold-fills",
             "fold-constants",
             "relax.FoldConstant",
@@ -211,6 +216,8 @@ PHASES = (
         ),
     ),
     Phase("merge_projections", ("merge-projections", "relax.CanonicalizeBindings")),
+    # After projections are merged, and scales are folded.
+    Phase("weights", ("round-weights",), _cpu),
     # Every operator becomes a PrimFunc: the passes from here on read facts from loop programs.
     Phase(
         "legalize",
@@ -227,7 +234,8 @@ PHASES = (
         ),
     ),
     Phase("eliminate", ("eliminate-layout",)),
-    Phase("fuse", ("fuse-rows", "fuse-operators", "fuse-symbolic")),
+    # `read-codes` first: transposes of weights have no kernels by now, and other fusions see what products read.
+    Phase("fuse", ("read-codes", "fuse-rows", "fuse-operators", "fuse-symbolic")),
     # After `fuse`: element-wise operators have joined the matmuls by now.
     Phase("fuse_attention", ("fuse-attention",)),
     # After fusion, when the tensors that go through memory are known, and before that memory is planned.
@@ -256,6 +264,7 @@ PHASES = (
             "write-in-place",
             "stage-padding",
             "align-windows",
+            "pack-codes",
             "split-reductions",
             "lower-rotations",
             "vectorize-math",
@@ -400,6 +409,24 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
         raise UserError(
             f"precision 'half' needs a target that computes in half, which '{name}' is not known to do: "
             f"name a GPU that does (adreno-740, mali-g76), or use half-storage."
+        )
+
+
+def require_weights(target: tvm.target.Target | None, weights: str) -> None:
+    """Refuse to round weights for a target whose kernels do not read integers.
+
+    Raises
+    ------
+    UserError
+        If `weights` is not known, or asks for integers and the target is no CPU.
+    """
+    if weights in WEIGHTS:
+        return
+    Rounding.parse(weights)
+    if target is not None and not is_cpu(target):
+        raise UserError(
+            f"Weights are rounded to '{weights}' for kernels of a CPU, and the target is '{target.kind.name}': use "
+            f"cpu, or leave the weights as they are stored."
         )
 
 

@@ -65,7 +65,7 @@ def scheduled(func, target=CPU, rules=None):
 
 def test_every_rule_is_asked_in_one_order():
     assert [each.name for each in default_rules()] == [each.name for each in (*cpu_rules(), *gpu_rules())]
-    assert [each.name for each in before(Matmul)] == ["Depthwise", "Bfloat16Product", "Slide"]
+    assert [each.name for each in before(Matmul)] == ["Depthwise", "Bfloat16Product", "Slide", "CodedProduct"]
     assert [each.name for each in after(Matmul)] == ["Window", "RowChains", "Rows", "Elementwise"]
     assert [each.name for each in before(WindowSlide)] == ["GpuMatrix", "WindowProduct"]
     for target, known in ((CPU, cpu_rules()), (CUDA, gpu_rules()), (OPENCL, gpu_rules())):

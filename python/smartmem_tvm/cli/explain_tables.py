@@ -193,7 +193,7 @@ def _decided_by(entry: dict) -> str:
 
 def _fate(entry: dict) -> str:
     into = ", ".join(entry.get("into", ()))
-    target = f" into {into}" if into else ""
+    target = f" into {into}" if into else f" with an error of {entry['error']:.4f}" if "error" in entry else ""
     return f"{entry['action']}{target}" + (f": {entry['reason']}" if entry.get("reason") else "")
 
 

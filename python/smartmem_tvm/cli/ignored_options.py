@@ -35,7 +35,18 @@ class Ignored:
     remedy: str = _LEAVE
 
 
-COMPILATION = ("target", "profiles", "records", "dump_dir", "check", "precision", "layout", *TECHNIQUES)
+COMPILATION = (
+    "target",
+    "profiles",
+    "records",
+    "dump_dir",
+    "check",
+    "precision",
+    "weights",
+    "float_weights",
+    "layout",
+    *TECHNIQUES,
+)
 _COMPILED = (
     lambda args: Path(args.model).is_dir(),
     "{model} is compiled already",

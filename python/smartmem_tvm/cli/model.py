@@ -164,6 +164,13 @@ def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TE
     )
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     text = (
+        "weights of products on CPUs: integers where the file has them (stored, the default), float, or rounded to "
+        "int8 or int4, perhaps with the numbers that share a scale, as in int4:64 (default: int4:32)"
+    )
+    parser.add_argument("--weights", default="stored", metavar="TYPE", help=text)
+    text = "a product whose weight is not rounded by --weights, as `smartmem explain` names it (may be repeated)"
+    parser.add_argument("--float", dest="float_weights", action="append", default=[], metavar="NAME", help=text)
+    text = (
         "how the order of dimensions of tensors in buffers is chosen: by FluidML's dynamic programming or an exact "
         "solver, from what `smartmem profile --layout` measured; or by SmartMem's rule (default with textures; on CPUs "
         "what convolutions pass on lies along its channels)"
@@ -309,16 +316,16 @@ def options(args: argparse.Namespace) -> Options:
 
 def graph_options(args: argparse.Namespace) -> Options:
     """Return the options that determine the graph of kernels."""
-    from ..pipeline import Options, require_precision
+    from ..pipeline import Options, require_precision, require_weights
     from ..target import parse_target
 
     require_precision(parse_target(args.target), args.precision)
+    require_weights(parse_target(args.target), args.weights)
     techniques = {name: getattr(args, name) for name in TECHNIQUES if hasattr(args, name)}
     budget = getattr(args, "memory_budget", None)
-    caches = parse_caches(getattr(args, "cache", []))
-    return Options(
-        **techniques, precision=args.precision, profiles=open_profiles(args), memory_budget=budget, caches=caches
-    )
+    more = {"weights": args.weights, "float_weights": tuple(args.float_weights)}
+    more |= {"caches": parse_caches(getattr(args, "cache", [])), "profiles": open_profiles(args)}
+    return Options(**techniques, **more, precision=args.precision, memory_budget=budget)
 
 
 def open_profiles(args: argparse.Namespace) -> ProfileStore | None:

@@ -129,12 +129,13 @@ def _command(args: argparse.Namespace, output: Path) -> str:
         return f"{args.command} {shlex.quote(str(output))}"
     words = ["smartmem", "verify", str(output), "--input", str(output.with_suffix(".npz"))]
     words += ["--rtol", f"{args.rtol:g}"] + (["--atol", f"{args.atol:g}"] if args.atol else [])
-    for name in ("target", "precision", "profiles", "records", "check"):
-        value, usual = getattr(args, name), {"target": "cpu", "precision": "float32"}.get(name)
+    for name in ("target", "precision", "weights", "profiles", "records", "check"):
+        value, usual = getattr(args, name), {"target": "cpu", "precision": "float32", "weights": "stored"}.get(name)
         if value != usual:
             words += (
                 [{"profiles": "--no-profiles", "records": "--no-tuned"}[name]] if value == "" else [f"--{name}", value]
             )
+    words += [word for name in args.float_weights for word in ("--float", name)]
     words += [f"--no-{name.replace('_', '-')}" for name in TECHNIQUES if not getattr(args, name)]
     words += ["--layout", args.layout] if isinstance(args.layout, str) else []
     return shlex.join(words)

@@ -29,6 +29,7 @@ from ..pipeline import (
     output_check,
     require_precision,
     require_schedules,
+    require_weights,
     run_phases,
 )
 from ..schedule.schedule_kernels import without_plans
@@ -266,6 +267,7 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
     if options.schedule:
         require_schedules(target)
     require_precision(target, options.precision)
+    require_weights(target, options.weights)
     _require_threads(target, options.schedule)
     _require_cpu(target, options)
     _require_main_for_budget(mod, options)

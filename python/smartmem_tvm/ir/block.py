@@ -118,6 +118,16 @@ def edit_blocks(mod: tvm.IRModule, edit: Callable[[Bindings], list[dict]], leave
     return rewrite_blocks(mod, rewrite, leaves_unread)
 
 
+def add_functions(mod: tvm.IRModule, builder: relax.BlockBuilder) -> tvm.IRModule:
+    """Return `mod` with the functions that a builder has made besides, and without those that it does not call."""
+    known = {gvar.name_hint for gvar in mod.get_global_vars()}
+    added = [(gvar, func) for gvar, func in builder.get().functions_items() if gvar.name_hint not in known]
+    mod = mod.clone()
+    for gvar, func in added:
+        mod.update_func(gvar, func)
+    return relax.transform.DeadCodeElimination()(mod) if added else mod
+
+
 def folded(name: str, var, edits: dict, flops: int) -> dict:
     """Return the log entry of pass `name`: `flops` operations per element of `var` were folded into constants.
 

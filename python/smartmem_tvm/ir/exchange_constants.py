@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,10 +26,13 @@ class Exchange:
         The new kernel; a PrimFunc is used unchanged.
     forms : mapping
         Position of a constant -> its new values, from the old ones.
+    added : sequence of (int, callable)
+        Further constants, which are the new kernel's last inputs: position of an old one, and the new values from it.
     """
 
     kernel: Kernel | tirx.PrimFunc
     forms: Mapping[int, Callable[[np.ndarray], np.ndarray]]
+    added: Sequence[tuple[int, Callable[[np.ndarray], np.ndarray]]] = ()
 
 
 def exchange(mod: IRModule, exchanges: Mapping[ir.GlobalVar, Exchange]) -> IRModule:
@@ -88,7 +91,8 @@ class _Calls(PyExprMutator):
             return call
         gvar, each = self.exchanged[call.args[0]]
         arguments = _arguments(call)
+        added = [as_constant(form(arguments[position].value.numpy())) for position, form in each.added]
         for position, form in each.forms.items():
             arguments[position] = as_constant(form(arguments[position].value.numpy()))
         types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else call.ty
-        return relax.call_tir(gvar, relax.Tuple(arguments), types)
+        return relax.call_tir(gvar, relax.Tuple([*arguments, *added]), types)

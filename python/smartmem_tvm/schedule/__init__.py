@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy(
         "Matmul": "cpu.matmul",
         "OrderTerms": "gpu.matrix.order_terms",
         "PackChannels": "gpu.matrix.pack_channels",
+        "PackCodes": "constants.pack_codes",
         "PackWeights": "constants.pack_weights",
         "PairProducts": "cpu.pair_products",
         "KernelPrice": "price",

@@ -29,6 +29,7 @@ from .core.plans import Choice, Plan
 from .core.rule import NestRule, Rule, record_of
 from .cpu.attention import RowChains
 from .cpu.bfloat16_product import Bfloat16Product
+from .cpu.coded_product import CodedProduct
 from .cpu.depthwise import Depthwise
 from .cpu.elementwise import Elementwise
 from .cpu.fallback import Fallback
@@ -53,7 +54,8 @@ from .gpu.window.window import TexelReduction, WindowProduct, WindowRule, Window
 
 def _cpu_families() -> list[NestRule]:
     # A window is also a reduction, and a convolution also a matmul: the special rules come first.
-    return [Depthwise(), Bfloat16Product(), Slide(), Matmul(), Window(), RowChains(), Rows(), Elementwise()]
+    products = [Bfloat16Product(), Slide(), CodedProduct(), Matmul()]
+    return [Depthwise(), *products, Window(), RowChains(), Rows(), Elementwise()]
 
 
 def _gpu_families() -> list[NestRule]:

@@ -26,5 +26,6 @@ __getattr__, __dir__, __all__ = lazy(
         "WidenBfloat16": "widen_bfloat16",
         "WrapCasts": "wrap_casts",
         "WrapIntegers": "wrap_integers",
+        "fold_constant": "keep_codes",
     },
 )

@@ -24,10 +24,32 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
         points = np.full((columns, blocks), 2 ** (bits - 1))
     elif points.dtype == np.uint8:
         points = unpacked(points.reshape(columns, -1), bits, blocks)
-    points, scales = (each.reshape(columns, blocks, 1).astype("float32") for each in (points, scales))
-    values = ((codes.astype("float32") - points) * scales).reshape(columns, -1)[:, :width]
-    product = node.emit(relax.op.matmul(x, constant(np.ascontiguousarray(values.T), dtype_of(x))))
+    points, scales = (each.reshape(columns, blocks, 1) for each in (points, scales))
+    product = node.emit(relax.op.matmul(x, _weight(node, codes, points, scales, width)))
     return product if bias is None else relax.op.add(product, bias)
+
+
+def _weight(node: Node, codes: np.ndarray, points: np.ndarray, scales: np.ndarray, width: int) -> relax.Expr:
+    """Return the right operand of a product, with the scales apart from the integers.
+
+    Parameters
+    ----------
+    codes, points, scales : array
+        Of (columns, blocks, numbers of a block), or 1 number of it.
+    width : int
+        The depth of the product: blocks hold more numbers.
+    """
+    (columns, _, block), dtype = codes.shape, dtype_of(node.inputs[0])
+    if points.dtype.kind == "f" or dtype != "float32":
+        values = (codes.astype("float32") - points.astype("float32")) * scales.astype("float32")
+        return constant(np.ascontiguousarray(values.reshape(columns, -1)[:, :width].T), dtype)
+    centred = (codes.astype("int16") - points.astype("int16")).reshape(columns, -1)[:, :width]
+    kind = "int8" if np.abs(centred).max(initial=0) < 2**7 else "int16"
+    numbers = node.emit(relax.op.astype(constant(np.ascontiguousarray(centred.T), kind), dtype))
+    factors = node.emit(relax.op.repeat(constant(np.ascontiguousarray(scales[:, :, 0].T), dtype), block, 0))
+    if scales.shape[1] * block > width:
+        factors = node.emit(relax.op.strided_slice(factors, [0], [0], [width]))
+    return node.emit(relax.op.multiply(numbers, factors))
 
 
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from ...analysis.row_chain import RowChain, row_chain_of
+from ...ir.codes import codes_of
 from ...ir.kernel import Kernel, Opaque, Stage
 from ..core.decisions import decide, declined
 from ..core.expressions import split_index
@@ -75,7 +76,9 @@ class RowChains(CpuRule):
         known = all(combiner_of(s) is not None for s in chain.kernel.stages if s.reduction)
         if not known or not chain.products or chain.row_count < 2:
             return None
-        return chain
+        # Each block of rows would unpack a weight in codes again.
+        coded = any(codes_of(side) is not None for each in chain.products.values() for side in (each.left, each.right))
+        return None if coded else chain
 
 
 def chain_in(func: tirx.PrimFunc, target: Target) -> RowChain | None:

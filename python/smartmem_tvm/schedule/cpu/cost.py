@@ -251,6 +251,28 @@ TILE_PRODUCT = Fixed(machine.TILE_PRODUCT)
 
 
 @dataclass(frozen=True)
+class CodedStep:
+    """A step along the depth of a strip of rows and a panel of codes: codes become floats, and are multiplied.
+
+    Attributes
+    ----------
+    height, vectors : int
+        Rows of the strip, and vectors of columns in the panel.
+    masked : bool
+        A code takes a mask besides the conversion.
+    """
+
+    height: int
+    vectors: int
+    masked: bool
+
+    def cycles(self, params: CpuParams) -> float:
+        """Return the cycles of the step."""
+        unpacked = self.vectors * (machine.CODE_MASKED if self.masked else machine.CODE)
+        return max(_busy(self.height * self.vectors, self.height) + unpacked, machine.FMA_LATENCY / 2)
+
+
+@dataclass(frozen=True)
 class UntiledFma:
     """A vector of multiplications of a convolution whose register tile is not known, at its best."""
 

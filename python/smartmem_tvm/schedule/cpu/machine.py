@@ -31,6 +31,8 @@ FMA_LANES = 16
 """float32 multiplications per cycle in the model of Winograd convolutions: one vector of AVX-512 on Zen 4, two of
 AVX2, four of NEON; on AMD EPYC, to which that model was fitted. Measured: 29 on the Xeon, where two vectors of
 AVX-512 begin in a cycle: there a cycle of that model is 0.55 of the processor's."""
+CODE, CODE_MASKED = 0.5, 0.75
+"""Cycles to make a vector of floats of codes: a conversion, and a mask of four bits. Assumed."""
 DIVISION = 8
 """Cycles of a division or a root of data, of a vector or of an element, whose unit is not pipelined. Assumed on
 2026-11-24. Measured: 10.4 of a vector of 16 lanes, 3.0 of an element."""

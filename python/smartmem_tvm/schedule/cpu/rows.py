@@ -16,6 +16,7 @@ from math import prod
 from tvm import tirx
 
 from ...ir.blends import branches
+from ...ir.codes import codes_of
 from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import loads
 from ..core.concatenation_pieces import pieces
@@ -91,7 +92,10 @@ def _holds_matmuls(kernel: Kernel) -> bool:
 def _is_matmul(kernel: Kernel, stage: Stage) -> bool:
     reduction = reduction_of(Kernel(kernel.inputs, stage.outputs, (stage,)))
     contraction = contraction_of(reduction, pairs=True) if reduction is not None else None
-    return contraction is not None and min(map(contraction.extent, (contraction.rows, contraction.columns))) > 1
+    if contraction is None:
+        return False
+    coded = any(codes_of(side) is not None for side in (contraction.left, contraction.right))
+    return coded or min(map(contraction.extent, (contraction.rows, contraction.columns))) > 1
 
 
 @dataclass(eq=False)

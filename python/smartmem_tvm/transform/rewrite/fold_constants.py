@@ -41,7 +41,8 @@ _COMPUTED: Mapping[str, tuple[tuple[str, ...], Callable]] = MappingProxyType(
 )
 # Operators that keep the order of elements: the shape of the result determines the result.
 _RESHAPED = ("reshape", "expand_dims", "squeeze", "flatten")
-_MOVED = ("permute_dims", "strided_slice", "broadcast_to", "take")
+_MOVED = ("permute_dims", "strided_slice", "broadcast_to", "take", "repeat")
+_WIDENED = {(np.dtype(kind), "float32") for kind in ("int8", "uint8", "int16")}
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FoldConstants")
@@ -72,7 +73,7 @@ class _Folded(PyExprMutator):
         name = operator(call)
         if name == "shape_to_tensor":
             return _shape(call)
-        if name not in (*_COMPUTED, *_RESHAPED, *_MOVED) or not _has_known_shape(call.ty):
+        if name not in (*_COMPUTED, *_RESHAPED, *_MOVED, "astype") or not _has_known_shape(call.ty):
             return call
         tensors = [arg for arg in call.args if isinstance(getattr(arg, "ty", None), relax.TensorType)]
         operands = [self._known(arg) for arg in tensors]
@@ -96,12 +97,17 @@ def _result(name: str, call: relax.Call, operands: list[np.ndarray]) -> np.ndarr
     numbers = {"where": operands[1:], "take": operands[:1]}.get(name, operands)
     if any(str(each.dtype) not in types or each.dtype != numbers[0].dtype for each in numbers):
         return None
+    if name == "astype":  # bytes are floats to the bit; other casts are TVM's
+        return operands[0].astype(dtype) if (operands[0].dtype, dtype) in _WIDENED else None
     if name == "permute_dims":
         return np.transpose(operands[0], call.attrs.axes and [int(axis) for axis in call.attrs.axes])
     if name == "strided_slice":
         return _sliced(call, operands[0], shape)
     if name == "broadcast_to":
         return np.ascontiguousarray(np.broadcast_to(operands[0], shape))
+    if name == "repeat":
+        known = call.attrs.axis is not None
+        return np.repeat(operands[0], int(call.attrs.repeats), int(call.attrs.axis)) if known else None
     if name == "take":
         return _taken(call, *operands)
     if compute is None:

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a product of few rows and a weight in codes: its panels, strips of rows, and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import ir, sym, tirx
+
+from ...ir.codes import FOUR, IN_WORD, WORD, codes_of
+from ...ir.walk import collect
+from ..core.contraction import Contraction
+from ..core.expressions import largest_divisor
+from ..core.nest import fresh, index
+from ..core.plans import Price
+from .cost import CodedStep, Done, FromMemory, Work
+from .gemm.axis import Span
+from .gemm.chunks import Chunks
+from .matmul_operands import ContractionOperands
+from .params import FEW_REGISTERS, CpuParams
+
+VECTORS = 4
+"""Vectors of columns in a panel. Two and three took 1.17 times as long (AMD Zen 2 with AVX2, 2026-11-28)."""
+LONG = 64
+"""Most steps along the depth between which sums of codes stay in registers. Chosen: the zero point's share, which is
+subtracted then, has grown little, and what happens between takes a twentieth of the time."""
+_CHAINS, _CHAINS_FEW_REGISTERS = 8, 4
+"""Sums that are added to at the same time, with 32 registers and with 16. Eight are by definition of two
+multiplications per cycle that take four cycles; with 16 registers four sums took 0.87 times as long, as no mask is
+spilled (AMD Zen 2 with AVX2, 768 x 2048 and 2048 x 768, one thread, 2026-11-28)."""
+_ROWS, _ROWS_FEW_REGISTERS = 4, 2
+"""Rows of a strip: as many sums as registers hold beside the codes, by definition of 32 and of 16 registers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Panels:
+    """A weight in panels, as `PackCodes` writes it.
+
+    Attributes
+    ----------
+    words, scales : buffer
+        Codes as (panel, group, step or word, column), and scales as (panel, group, column).
+    zeros : buffer or None
+        Zero points as (panel, group, column); None if all of them are `zero`.
+    zero : int
+        The zero point of all groups.
+    bits : int
+        Bits of a code.
+    """
+
+    words: object
+    scales: object
+    zeros: object
+    zero: int
+    bits: int
+
+    @property
+    def panels(self) -> int:
+        """Number of panels."""
+        return int(self.words.shape[0])
+
+    @property
+    def groups(self) -> int:
+        """Number of groups along the depth."""
+        return int(self.words.shape[1])
+
+    @property
+    def group(self) -> int:
+        """Steps of a group, with those that only pad."""
+        return int(self.words.shape[2]) * self.in_word
+
+    @property
+    def in_word(self) -> int:
+        """Codes in an element of `words`."""
+        return IN_WORD if self.bits == FOUR else 1
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return int(self.words.shape[3])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all constants."""
+        per_group = self.width * (4 + (0 if self.zeros is None else self.zeros.dtype.itemsize))
+        return self.panels * self.groups * (self.width * self.group * self.bits // 8 + per_group)
+
+
+@dataclass(frozen=True, eq=False)
+class CodedPlan(ContractionOperands):
+    """A contraction whose right operand is a weight in panels."""
+
+    panels: Panels = None
+
+    @classmethod
+    def of(cls, contraction: Contraction, params: CpuParams) -> CodedPlan | None:
+        """Return the plan of a contraction, or None if its right operand is no weight in panels."""
+        if contraction.batch or not contraction.columns:
+            return None
+        panels = _panels(contraction.right)
+        plan = None if panels is None else cls(contraction, params, (), panels)
+        return plan if plan is not None and plan._reads_panels() else None
+
+    def _reads_panels(self) -> bool:
+        """Whether each column and step reads its place of the panels."""
+        panels, analyzer = self.panels, sym.Analyzer()
+        p, j, g, k = map(fresh, "pjgk")
+        for var, extent in ((p, panels.panels), (j, panels.width), (g, panels.groups), (k, panels.group)):
+            analyzer.bind(var, ir.Range(index(0), index(extent)))
+        group = index(0) if panels.groups == 1 else g
+        codes = codes_of(self.right(None, p * index(panels.width) + j, group * index(panels.group) + k))
+        step = tirx.floordiv(k, index(panels.in_word)) if panels.in_word > 1 else k
+        wanted = {codes.load: (p, group, step, j), codes.scale: (p, group, j)}
+        return all(
+            analyzer.can_prove_equal(have, want)
+            for load, place in wanted.items()
+            for have, want in zip(load.indices, place, strict=True)
+        )
+
+    # -- the depth ---------------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Steps along the depth, with those that only pad."""
+        return self.panels.groups * self.panels.group
+
+    @cached_property
+    def block(self) -> int:
+        """Steps after which the sums of codes are scaled: a group, or a part of one."""
+        return largest_divisor(self.panels.group // IN_WORD, LONG // IN_WORD) * IN_WORD
+
+    # -- rows and columns --------------------------------------------------------------------------------------------
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of columns in a panel."""
+        return self.panels.width // self.params.lanes
+
+    @cached_property
+    def strips(self) -> list[Span]:
+        """The rows in strips, as equal as possible, the higher ones first."""
+        most = _ROWS_FEW_REGISTERS if self.params.registers <= FEW_REGISTERS else _ROWS
+        count = -(-self.rows // most)
+        low, more = divmod(self.rows, count)
+        spans = [Span(0, more, low + 1), Span(more * (low + 1), count - more, low)]
+        return [each for each in spans if each.count]
+
+    def sums(self, rows: int) -> int:
+        """Return the sums of a strip for each result, to which the steps are added in turn."""
+        chains = _CHAINS_FEW_REGISTERS if self.params.registers <= FEW_REGISTERS else _CHAINS
+        return max(1, min(IN_WORD, chains // (rows * self.vectors)))
+
+    @cached_property
+    def parallel(self) -> bool:
+        """Whether the work is large enough to wake the threads."""
+        return self.contraction.reduction.work >= self.params.serial_below
+
+    @cached_property
+    def chunks(self) -> Chunks:
+        """Panels of full width per task; the last task also has the columns that remain."""
+        return Chunks.of(self.columns // self.panels.width, self.params.cores if self.parallel else 1)
+
+    # -- the model of time -------------------------------------------------------------------------------------------
+
+    @property
+    def price(self) -> Price:
+        """The price of the work by its terms, in cycles of all threads together."""
+        columns = self.panels.panels * self.steps
+        steps: Sequence[Done] = [
+            (span.count * columns, CodedStep(span.size, self.vectors, self.panels.bits == FOUR)) for span in self.strips
+        ]
+        parts = {"codes and multiply-adds": steps, "weights from memory": [(self.panels.bytes, FromMemory())]}
+        return Work(self.params, parts, shared=self.params.cores if self.parallel else 1).price
+
+
+def _panels(operand) -> Panels | None:
+    codes = codes_of(operand)
+    if codes is None or len(codes.load.source.shape) != 4 or len(codes.scale.source.shape) != 3:
+        return None
+    zero, zeros = 0, None
+    if isinstance(codes.value, tirx.Sub):
+        point = codes.value.b
+        found = collect(point, ir.TensorLoad)
+        if not found and not isinstance(point, tirx.IntImm):
+            return None
+        zero, zeros = (0, found[0].source) if found else (int(point), None)
+    bits = FOUR if str(codes.load.ty.dtype) == WORD else 8
+    return Panels(codes.load.source, codes.scale.source, zeros, zero, bits)

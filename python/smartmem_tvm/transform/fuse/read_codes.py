@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReadCodes: products read weights as the integers and scales that they are stored as."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import ir
+
+from ...ir.codes import NAME, codes_of
+from ...ir.graph import Graph, Node, rewrite_graphs
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.ReadCodes")
+class ReadCodes:
+    """Compute each number of a weight where a product reads it.
+
+    Before::
+
+        w[k, n] = q[k, n] * s[k // 32, n];   y[m, n] += x[m, k] * w[k, n]
+
+    After::
+
+        y[m, n] += x[m, k] * (q[k, n] * s[k // 32, n])
+
+    The schedule rules copy a part of ``w`` into the cache where many rows read it, and never write it to memory.
+
+    Refuses (leaves as it is) a reader without a sum. Its weight is then computed in each inference.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every graph of `mod`."""
+        found = any(gvar.name_hint.startswith(NAME) for gvar in mod.get_global_vars())
+        return rewrite_graphs(mod, _read) if found else mod
+
+
+def _read(graph: Graph) -> list[dict]:
+    decisions = []
+    for node in graph:
+        if not _is_weight(node):
+            continue
+        readers = graph.readers(node.var)
+        products = [
+            each for each in readers if each.kernel is not None and any(s.reduction for s in each.kernel.stages)
+        ]
+        for reader in products:
+            graph.absorb(reader, node, inline_output=True)
+        decision = {"pass": "ReadCodes", "operator": node.members[-1]}
+        if graph.readers(node.var) or graph.is_output(node.var):
+            decisions.append({**decision, "action": "kept", "reason": "a reader has no sum"})
+        else:
+            graph.remove(node)
+            decisions.append({**decision, "action": "read", "into": [each.members[-1] for each in products]})
+    return decisions
+
+
+def _is_weight(node: Node) -> bool:
+    """Whether a node computes a weight from constants, as `StoreCodes` writes it."""
+    if node.kernel is None or len(node.kernel.stages) != 1 or not node.kernel.last.is_pointwise:
+        return False
+    constant = all(isinstance(arg, ir.Constant) for arg in node.args)
+    return constant and codes_of(node.kernel.last.body.value) is not None
