@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import tvm
 
 from ...analysis.classify import reduces
@@ -15,6 +16,7 @@ from ...ir.kernel import Kernel
 from ...tables.mapping_type import MappingType
 
 # DNNFusion's transformation impedance: the rank of a mapping type, One-to-One first.
+_BYTES = ("int8", "uint8")
 _IMPEDANCE = {kind: rank for rank, kind in enumerate(MappingType)}
 
 
@@ -101,6 +103,8 @@ class FusionPlan:
         if len(readers) != 1 or block.kernel is None:
             return None
         (reader,) = readers
+        if _is_stored_in_bytes(block, reader):
+            return None
         if not _is_pointwise(block):
             return self._append(block, reader) if _is_pointwise(reader) else None
         decision = self.check.inline(block, readers, once=True)
@@ -120,9 +124,9 @@ class FusionPlan:
 
     def repeat_in_readers(self, block: Node) -> bool:
         """Take step 4; return whether the block was fused."""
-        if not _is_pointwise(block):
-            return False
         readers = self.graph.readers(block.var)
+        if not _is_pointwise(block) or any(_is_stored_in_bytes(block, reader) for reader in readers):
+            return False
         decision = self.check.inline(block, readers)
         self._record(block, decision, readers)
         return decision.fuse and bool(self._inline(block, readers))
@@ -153,6 +157,26 @@ class FusionPlan:
         if decision.fuse:
             entry["into"] = [reader.var.name for reader in into]
         self.decisions[operator] = {**entry, "reason": decision.reason, **decision.noted}
+
+
+def _is_stored_in_bytes(block: Node, reader: Node) -> bool:
+    """Whether a pointwise block makes bytes of wider numbers, which its reader widens again.
+
+    Between the two, memory is narrowest: what quantizes belongs to the kernel before, and what dequantizes to the one
+    after.
+    """
+    if reader.kernel is None or not _is_pointwise(block):
+        return False
+    given, made, read = (_widest(block.kernel.inputs), *(_widest(each.kernel.outputs) for each in (block, reader)))
+    return made == 1 and _is_number(block) and given > made and read > made
+
+
+def _is_number(node: Node) -> bool:
+    return all(str(buffer.dtype) in _BYTES for buffer in node.kernel.outputs)
+
+
+def _widest(buffers) -> int:
+    return max((np.dtype(str(each.dtype)).itemsize for each in buffers), default=0)
 
 
 def _is_pointwise(node: Node) -> bool:
