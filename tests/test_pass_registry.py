@@ -193,6 +193,7 @@ def test_what_comes_before_records_is_what_tasks_are_made_with():
         "SplitReductions",
         "LowerRotations",
         "VectorizeMath",
+        "FloatProducts",
         "PairProducts",
         "TransformWindows",
     ]

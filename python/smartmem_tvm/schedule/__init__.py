@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy(
         "OrderTerms": "gpu.matrix.order_terms",
         "PackChannels": "gpu.matrix.pack_channels",
         "PackWeights": "constants.pack_weights",
+        "FloatProducts": "cpu.float_products",
         "PairProducts": "cpu.pair_products",
         "KernelPrice": "price",
         "Prices": "price",

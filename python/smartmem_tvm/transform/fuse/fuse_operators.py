@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import tvm
+from tvm import ir, tirx
 
 from ...analysis.classify import reduces
 from ...analysis.fusion import MEASURED, POLICY, SCHEDULES, FusionCheck, FusionDecision, Profiles, result_bytes, work
-from ...analysis.fusion_price import PRICE, Prices
+from ...analysis.fusion_price import PRICE, Prices, position
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import Kernel
+from ...ir.walk import collect
 from ...tables.mapping_type import MappingType
 
 # DNNFusion's transformation impedance: the rank of a mapping type, One-to-One first.
@@ -167,16 +168,16 @@ def _is_stored_in_bytes(block: Node, reader: Node) -> bool:
     """
     if reader.kernel is None or not _is_pointwise(block):
         return False
-    given, made, read = (_widest(block.kernel.inputs), *(_widest(each.kernel.outputs) for each in (block, reader)))
-    return made == 1 and _is_number(block) and given > made and read > made
-
-
-def _is_number(node: Node) -> bool:
-    return all(str(buffer.dtype) in _BYTES for buffer in node.kernel.outputs)
+    if not all(str(each.dtype) in _BYTES for each in block.kernel.outputs) or _widest(block.kernel.inputs) == 1:
+        return False
+    buffer = reader.kernel.inputs[position(reader, block.var)]
+    casts = (each for stage in reader.kernel.stages for each in collect(stage.body, tirx.Cast))
+    return any(isinstance(each.value, ir.TensorLoad) and each.value.source.same_as(buffer) for each in casts)
 
 
 def _widest(buffers) -> int:
-    return max((np.dtype(str(each.dtype)).itemsize for each in buffers), default=0)
+    """Return the bytes of an element of the widest type."""
+    return max((each.dtype.itemsize for each in buffers), default=0)
 
 
 def _is_pointwise(node: Node) -> bool:
