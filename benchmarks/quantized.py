@@ -59,9 +59,7 @@ class Graph:
 
     def linear(self, x: str, into: int, out: int) -> str:
         """A matmul with a bias."""
-        return self.op(
-            "Add", self.op("MatMul", x, self.weight(into, out, depth=into)), self.weight(out, depth=25)
-        )
+        return self.op("Add", self.op("MatMul", x, self.weight(into, out, depth=into)), self.weight(out, depth=25))
 
     def norm(self, x: str, width: int) -> str:
         """A layer norm."""
@@ -147,9 +145,7 @@ def _relu6(graph: Graph, x: str) -> str:
 
 def _classified(graph: Graph, x: str, channels: int) -> onnx.ModelProto:
     x = graph.op("Flatten", graph.op("GlobalAveragePool", x))
-    return graph.model(
-        graph.op("Gemm", x, graph.weight(channels, 100, depth=channels), graph.weight(100, depth=25))
-    )
+    return graph.model(graph.op("Gemm", x, graph.weight(channels, 100, depth=channels), graph.weight(100, depth=25)))
 
 
 def dynamic(folder: Path, model: onnx.ModelProto) -> Path:

@@ -9,7 +9,6 @@ from math import gcd
 
 from tvm import ir
 
-from ...ir.packings import PAIRS
 from ..core.plans import Price
 from . import machine
 from .cost import FAR_ROW, FAR_WEIGHT
@@ -17,7 +16,6 @@ from .gemm.chunks import Chunks
 from .matmul_operands import ContractionOperands
 from .matmul_tasks import TaskDivision, Tasks
 from .matmul_work import MatmulWork
-from .params import FEW_REGISTERS
 from .prefetch import UNROLLED
 from .tile import Tile, column_tiles, is_narrow, row_tiles
 
@@ -202,9 +200,7 @@ class MatmulPlan(ContractionOperands):
     @cached_property
     def unroll(self) -> int:
         """Steps along the depth that are unrolled: of the innermost iterator, where `left_in_place`."""
-        reduction, packing = self.contraction.reduction, self.contraction.packing
-        if packing is not None and packing.numbers == PAIRS.numbers and self.params.registers <= FEW_REGISTERS:
-            return 1  # LLVM adds up the dot products of unrolled steps first, which fill more registers than there are
+        reduction = self.contraction.reduction
         most = reduction.extents[self.contraction.depth[-1]] if self.left_in_place else self.depth
         return min(UNROLLED, most)
 
