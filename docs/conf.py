@@ -15,7 +15,8 @@ FACTS = runpy.run_path(str(ROOT / "python" / "smartmem_tvm" / "_version.py"))
 NAV = {
     "Start": "../README commands options python shapes api limits",
     "Targets": "cpu gpu opencl adreno android runner remote",
-    "How it works": "design glossary passes fusion frontend torch_compile layouts layout_plans textures precision quantization_integers",
+    "How it works": "design glossary passes fusion frontend torch_compile layouts layout_plans textures precision "
+    "quantization_integers",
     "Memory and speed": "tuning explain roofline throughput memory_plan memory_budget memory_accesses compile_time",
     "Results and checks": "figures ../benchmarks/README audit wild accuracy report checking testing tvm-issues",
     "Development": "../CONTRIBUTING micro_kernels house ../CHANGELOG "

@@ -193,11 +193,11 @@ def test_what_comes_before_records_is_what_tasks_are_made_with():
         "SplitReductions",
         "LowerRotations",
         "VectorizeMath",
-        "FloatProducts",
         "PairProducts",
+        "FloatProducts",
         "TransformWindows",
     ]
-    assert len(prepare_passes(CPU, Options(winograd=False))) == 6
+    assert len(prepare_passes(CPU, Options(winograd=False))) == 7
     assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(PHONE)] == [
         "LowerRotations",
         "LowerSingleTerms",
