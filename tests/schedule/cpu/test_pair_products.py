@@ -8,7 +8,7 @@ import tvm
 from onnx import helper
 from tvm import relax, te
 
-from against_onnxruntime import integers, model_of, reference
+from against_onnxruntime import integers, model_of, reference, weights
 from smartmem_tvm import compile, from_onnx
 from smartmem_tvm.schedule import PairProducts, ScheduleKernels
 from smartmem_tvm.target import parse_target
@@ -126,7 +126,7 @@ def draw(random: np.random.Generator) -> tuple:
     left, right = (str(random.choice(["uint8", "int8"])) for _ in range(2))
     if random.random() < 0.5:
         batch = [(), (2,)][random.integers(2)]
-        x, w = integers(random, left, (*batch, size(), depth := size())), integers(random, right, (depth, size()))
+        x, w = integers(random, left, (*batch, size(), depth := size())), weights(random, right, (depth, size()))
         names, attributes, op = ["x", "w", "zx", "zw"], {}, "MatMulInteger"
     else:
         left, op, rank = "uint8", "ConvInteger", int(random.integers(1, 4))
@@ -136,7 +136,7 @@ def draw(random: np.random.Generator) -> tuple:
         sizes = [max(int(random.integers(1, 9)), (k - 1) * d + 1) for k, d in zip(kernel, dilations)]
         inside = int(random.choice([1, 2, 3, 4, 8]))
         x = integers(random, left, (int(random.integers(1, 3)), inside * group, *sizes))
-        w = integers(random, right, (int(random.choice([1, 2, 5, 16])) * group, inside, *kernel))
+        w = weights(random, right, (int(random.choice([1, 2, 5, 16])) * group, inside, *kernel))
         attributes = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads, "group": group}
         names = ["x", "w", "zx"]
     given = {"zx": integers(random, left), "zw": integers(random, right)}
