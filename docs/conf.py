@@ -16,7 +16,7 @@ NAV = {
     "Start": "../README commands options python shapes decoding api limits",
     "Targets": "cpu gpu opencl adreno android runner remote",
     "How it works": "design glossary passes fusion frontend torch_compile layouts layout_plans textures precision "
-    "quantization",
+    "quantization quantization_integers",
     "Memory and speed": "tuning explain roofline throughput memory_plan memory_budget memory_accesses compile_time",
     "Results and checks": "figures ../benchmarks/README audit wild accuracy report checking testing "
     "../benchmarks/random_graphs tvm-issues",

@@ -196,6 +196,7 @@ def test_what_comes_before_records_is_what_tasks_are_made_with():
         "LowerRotations",
         "VectorizeMath",
         "PairProducts",
+        "FloatProducts",
         "TransformWindows",
     ]
     assert len(prepare_passes(CPU, Options(winograd=False))) == 7

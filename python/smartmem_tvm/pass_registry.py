@@ -280,6 +280,7 @@ _ENTRIES = (
     _ours(transform.VectorizeMath, needs_target=True),
     _ours(schedule.RoundProducts, needs_target=True),
     _ours(schedule.PairProducts, needs_target=True),
+    _ours(schedule.FloatProducts),
     _ours(schedule.TransformWindows, "", _transform_windows, needs_target=True),
     PassEntry("apply-records", _apply_records, _summary(_apply_records), needs_target=True),
     _ours(schedule.OrderTerms, needs_target=True),

@@ -270,6 +270,7 @@ PHASES = (
             "vectorize-math",
             "round-products",
             "pair-products",
+            "float-products",
             "transform-windows",
             "apply-records",
             "pack-weights",

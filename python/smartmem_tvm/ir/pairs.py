@@ -11,6 +11,8 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, tirx
 
+from .index_map import is_if_then_else
+
 INTEGER, BYTES = "int32", "int16"
 """The types of a pair of 16-bit integers, and of a pair of signed bytes."""
 _HALF, _LOW = 16, 0xFFFF
@@ -97,7 +99,7 @@ def _ends(value, known) -> tuple[int, int] | None:
         return known(value)
     if isinstance(value, tirx.Select):
         return _joined(ends_of(value.true_value, known), ends_of(value.false_value, known))
-    if isinstance(value, ir.Call) and getattr(value.op, "name", "") == "tirx.if_then_else":
+    if isinstance(value, ir.Call) and is_if_then_else(value):
         return _joined(*(ends_of(each, known) for each in value.args[1:]))
     if isinstance(value, tirx.Sub | tirx.Add):
         a, b = ends_of(value.a, known), ends_of(value.b, known)

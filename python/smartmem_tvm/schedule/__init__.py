@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy(
         "PackChannels": "gpu.matrix.pack_channels",
         "PackCodes": "constants.pack_codes",
         "PackWeights": "constants.pack_weights",
+        "FloatProducts": "cpu.float_products",
         "PairProducts": "cpu.pair_products",
         "KernelPrice": "price",
         "Prices": "price",

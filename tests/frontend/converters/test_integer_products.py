@@ -96,3 +96,29 @@ def test_convolutions(left, right, attributes):
     check([node], {"x": x}, {"y": left}, given)
     one = {"w": given["w"], "zx": given["zx"], "zw": given["zw"][0]}
     check([helper.make_node("ConvInteger", ["x", *one], ["y"], **attributes)], {"x": x}, {"y": "int32"}, one)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_convolutions(seed):
+    """Groups, strides, dilations, uneven padding, unit and prime sizes, zero points of all types, scales of filters."""
+    random = np.random.default_rng(seed)
+    rank, groups = int(random.integers(1, 4)), int(random.choice([1, 1, 2, 3]))
+    depth, filters = groups * int(random.choice([1, 3, 4, 8])), groups * int(random.choice([1, 2, 5, 8]))
+    left, right = PAIRS[int(random.integers(3))]
+    kernel, strides, dilations = (random.integers(1, most + 1, rank) for most in (3, 2, 2))
+    pads = random.integers(0, 3, 2 * rank)
+    sizes = random.integers(1, 8, rank) + (kernel - 1) * dilations
+    drawn = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
+    attributes = {name: each.tolist() for name, each in drawn.items()} | {"group": groups}
+    x = integers(random, left, (int(random.integers(1, 3)), depth, *sizes))
+    zero = integers(random, left) if random.random() < 0.7 else np.zeros((), left)
+    filled = weights(random, right, (filters, depth // groups, *kernel))
+    columns = (filters,) if random.random() < 0.5 else ()
+    given = {"sx": np.float32(0.02), "zx": zero, "w": filled}
+    given |= {"sw": (random.random(columns) * 0.1).astype("float32"), "zw": _zeros(random, right, columns)}
+    given |= {"sy": np.float32(0.7), "zy": integers(random, left)}
+    given |= {"b": random.integers(-900, 900, filters).astype("int32")} if random.random() < 0.5 else {}
+    check([helper.make_node("QLinearConv", ["x", *given], ["y"], **attributes)], {"x": x}, {"y": left}, given)
+    if left == "uint8":  # ONNX Runtime has ConvInteger of unsigned pictures only
+        one = {"w": filled, "zx": zero, "zw": given["zw"].reshape(-1)[0]}
+        check([helper.make_node("ConvInteger", ["x", *one], ["y"], **attributes)], {"x": x}, {"y": "int32"}, one)

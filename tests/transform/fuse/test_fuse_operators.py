@@ -399,3 +399,17 @@ def test_weights_of_two_sums_are_read_in_the_order_they_are_in(tokens, kernels):
     assert len(nodes(after)) == kernels
     assert_same_results(before, after, *random((tokens, 128)))
     assert len(nodes(FuseOperators()(before))) == 1
+
+
+# --- bytes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_quantized_input_is_a_kernel_of_its_own():
+    """Copies of it for windows then move bytes, and no division."""
+
+    def build(x):
+        quantized = op.astype(op.clip(op.divide(x, constant(1)), 0, 255), "uint8")
+        return op.nn.conv2d(op.astype(quantized, "float32"), constant(4, 3, 3, 3), padding=1)
+
+    first, _ = nodes(check(build, (1, 3, 6, 6), kernels=2))
+    assert [str(each.dtype) for each in first.kernel.outputs] == ["uint8"]

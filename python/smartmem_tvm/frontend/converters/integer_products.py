@@ -6,8 +6,15 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax, tirx
 
-from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
-from smartmem_tvm.frontend.converters.quantization import dynamically_quantized, factor, factors, ratio, saturated
+from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of, value_of
+from smartmem_tvm.frontend.converters.quantization import (
+    are_bytes,
+    dynamically_quantized,
+    factor,
+    factors,
+    ratio,
+    saturated,
+)
 
 
 def mat_mul_integer(node: Node) -> relax.Expr:
@@ -136,14 +143,34 @@ def _convolution(node: Node, x: relax.Expr, w: relax.Expr, x_zero, w_zero) -> re
     if rank not in _CONVOLUTIONS:
         raise ValueError(f"it slides over {rank} dimensions, and there are kernels for one, two and three")
     convolve, layout = _CONVOLUTIONS[rank]
-    # The padding is the zero point, so it is 0 after the subtraction.
-    data = factor(node, x, None if x_zero is None else _one(node, x_zero))
-    weights = factor(node, w, _of_filters(node, w_zero, rank + 2))
     strides, dilations = (list(node.attrs.get(key, [1] * rank)) for key in ("strides", "dilations"))
     pads = _pads(node, shape_of(x)[2:], shape_of(w)[2:], strides, dilations)
     kind = {"data_layout": f"NC{layout}", "kernel_layout": f"OI{layout}", "out_dtype": "int32"}
     groups = node.attrs.get("group", 1)
-    return node.emit(convolve(data, weights, strides, pads, dilations, groups, **kind))
+    x_zero = None if x_zero is None else _one(node, x_zero)
+    weights = factor(node, w, _of_filters(node, w_zero, rank + 2))
+    point, known = _known_byte(x, x_zero), value_of(weights)
+    if point is None or not are_bytes(known):
+        # The padding is the zero point, so it is 0 after the subtraction.
+        data = factor(node, x, x_zero)
+        return node.emit(convolve(data, weights, strides, pads, dilations, groups, **kind))
+    # Bytes as they are, and the zero point comes off the sums: CPUs multiply four bytes at once (`ir.packings`).
+    if any(pads):
+        sides = [0, 0, 0, 0, *(each for both in zip(pads[:rank], pads[rank:], strict=True) for each in both)]
+        x = node.emit(relax.op.nn.pad(x, sides, pad_value=point))
+    sums = node.emit(convolve(x, constant(known, "int8"), strides, [0] * 2 * rank, dilations, groups, **kind))
+    over = point * known.reshape(len(known), -1).sum(1, dtype="int32")
+    if not np.any(over):
+        return sums
+    return node.emit(relax.op.subtract(sums, constant(over.reshape(-1, *[1] * rank), "int32")))
+
+
+def _known_byte(x: relax.Expr, zero: relax.Expr | None) -> int | None:
+    """Return the zero point of unsigned bytes, if it is known; else None."""
+    known = None if zero is None else value_of(zero)
+    if dtype_of(x) != "uint8" or (zero is not None and known is None):
+        return None
+    return 0 if known is None else int(known.item())
 
 
 _CONVOLUTIONS = {1: (relax.op.nn.conv1d, "W"), 2: (relax.op.nn.conv2d, "HW"), 3: (relax.op.nn.conv3d, "DHW")}

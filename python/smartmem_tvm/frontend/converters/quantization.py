@@ -125,7 +125,7 @@ def factors(node: Node, left: tuple, right: tuple) -> tuple[relax.Expr, relax.Ex
     (x, x_zero), (w, w_zero) = left, right
     known = value_of(factor(node, w, w_zero))
     for_all = x_zero is None or shape_of(x_zero)[-1:] in ([], [1])
-    if dtype_of(x) not in ("int8", "uint8") or len(shape_of(x)) < 2 or not for_all or not _are_bytes(known):
+    if dtype_of(x) not in ("int8", "uint8") or len(shape_of(x)) < 2 or not for_all or not are_bytes(known):
         return factor(node, x, x_zero), factor(node, w, w_zero), None
     point = constant(0, "int32") if x_zero is None else _as(node, x_zero, "int32")
     if dtype_of(x) == "int8":
@@ -137,7 +137,8 @@ def factors(node: Node, left: tuple, right: tuple) -> tuple[relax.Expr, relax.Ex
     return x, constant(known, "int8"), over
 
 
-def _are_bytes(values: np.ndarray | None) -> bool:
+def are_bytes(values: np.ndarray | None) -> bool:
+    """Whether the numbers of a constant matrix, or of filters, are known and fit into signed bytes."""
     return values is not None and values.ndim > 1 and values.size > 0 and values.min() >= -128 and values.max() <= 127
 
 

@@ -43,9 +43,20 @@ def _pairs_added(lanes: int) -> Callable | None:
 
     def add(sums, left, right):
         halves = (_as(each, "int16", 2 * lanes) for each in (left, right))
-        return sums + tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", name, *halves)
+        return _in_order(sums + tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", name, *halves), lanes)
 
     return add
+
+
+def _in_order(sums, lanes: int):
+    """Return sums that LLVM does not reassociate.
+
+    Of several steps in one loop it adds up the dot products first, which need more registers than there are. The fence
+    is made for floats, and is no instruction.
+    """
+    kind = f"float32x{lanes}"
+    fenced = tirx.call_llvm_pure_intrin(kind, "llvm.arithmetic.fence", tirx.reinterpret(kind, sums))
+    return tirx.reinterpret(f"{INTEGER}x{lanes}", fenced)
 
 
 def _quads_added(lanes: int) -> Callable:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from tvm import IRModule, ir, tirx
+from tvm import IRModule, tirx
 from tvm.ir.transform import PassContext, module_pass
 
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
@@ -23,6 +23,7 @@ from ..core.nest import index_type
 from ..core.reduction import combiner_of
 from ..core.rule import is_open, target_of
 from .params import CpuParams
+from .small_integers import copies_before, least_and_largest, load_of
 from .split_quads import split_quads
 
 
@@ -140,23 +141,21 @@ class _Operands:
 
     def __init__(self, kernel: Kernel, at: int, constants: dict):
         self.kernel, self.at, self.constants = kernel, at, constants
-        self.made = {stage.body.buffer: stage for stage in kernel.stages[:at] if stage.is_pointwise}
+        self.made = copies_before(kernel, at)
         self.positions = {kernel.inputs[n]: n for n in constants}
 
     def known(self, load) -> tuple[int, int] | None:
         """Return the least and the largest value of a padded copy or a constant."""
         if load.source in self.made:
             return ends_of(self.made[load.source].body.value, self.known)
-        if load.source not in self.positions:
-            return None
-        arrays = self.constants[self.positions[load.source]]()
-        return min(int(each.min(initial=0)) for each in arrays), max(int(each.max(initial=0)) for each in arrays)
+        position = self.positions.get(load.source)
+        return None if position is None else least_and_largest(self.constants[position]())
 
     def side(self, operand, var, packing: Packing) -> _PackedOperand | None:
         """Return an operand packed along an iterator; a constant or a padded copy is stored so if possible."""
         if not uses(operand, [var]):
             return None
-        load = _load_of(operand)
+        load = load_of(operand)
         if load is not None and (load.source in self.made or load.source in self.positions):
             position, (least, most) = self.positions.get(load.source), self.known(load)
             in_bytes = position is not None and packing is PAIRS and SIGNED[0] <= least and most <= SIGNED[1]
@@ -173,12 +172,6 @@ def _places(var, packing: Packing) -> list:
     """Return the places of the numbers that are packed at place `var`."""
     count, *numbers = (tirx.const(n, var.ty.dtype) for n in (packing.numbers, *range(packing.numbers)))
     return [var * count + number for number in numbers]
-
-
-def _load_of(operand):
-    """Return the load in an operand that is a load or a cast of one; else None."""
-    inner = operand.value if isinstance(operand, tirx.Cast) else operand
-    return inner if isinstance(inner, ir.TensorLoad) else None
 
 
 def _stored(kernel: Kernel, load, var, extent: int, dtype: str, numbers: int) -> _PackedOperand | None:
@@ -216,7 +209,8 @@ def _packed_array(packing: Packing, axis: int, dtype: str, array: np.ndarray) ->
 
 def _packed_copy(stage: Stage, side: _PackedOperand, packing: Packing) -> Stage:
     """Return the stage that writes a padded copy, with packed numbers as its values."""
-    it, value = stage.iters[side.axis], stage.body.value
+    value, place = stage.body.value, stage.body.indices[side.axis]
+    it = next(each for each in stage.iters if each.var.same_as(place))
     value = value if str(value.ty.dtype) == INTEGER else value.astype(INTEGER)
     whole = packing.pack([substitute(value, {it.var: place}) for place in _places(it.var, packing)])
     body = tirx.BufferStore(side.new, whole, stage.body.indices)

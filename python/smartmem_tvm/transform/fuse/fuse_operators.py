@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tvm
+from tvm import ir, tirx
 
 from ...analysis.classify import reduces
 from ...analysis.fusion import MEASURED, POLICY, SCHEDULES, FusionCheck, FusionDecision, Profiles, result_bytes, work
-from ...analysis.fusion_price import PRICE, Prices
+from ...analysis.fusion_price import PRICE, Prices, position
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import Kernel
+from ...ir.walk import collect
 from ...tables.mapping_type import MappingType
 
 # DNNFusion's transformation impedance: the rank of a mapping type, One-to-One first.
+_BYTES = ("int8", "uint8")
 _IMPEDANCE = {kind: rank for rank, kind in enumerate(MappingType)}
 
 
@@ -101,6 +104,8 @@ class FusionPlan:
         if len(readers) != 1 or block.kernel is None:
             return None
         (reader,) = readers
+        if _is_stored_in_bytes(block, reader):
+            return None
         if not _is_pointwise(block):
             return self._append(block, reader) if _is_pointwise(reader) else None
         decision = self.check.inline(block, readers, once=True)
@@ -120,9 +125,9 @@ class FusionPlan:
 
     def repeat_in_readers(self, block: Node) -> bool:
         """Take step 4; return whether the block was fused."""
-        if not _is_pointwise(block):
-            return False
         readers = self.graph.readers(block.var)
+        if not _is_pointwise(block) or any(_is_stored_in_bytes(block, reader) for reader in readers):
+            return False
         decision = self.check.inline(block, readers)
         self._record(block, decision, readers)
         return decision.fuse and bool(self._inline(block, readers))
@@ -153,6 +158,26 @@ class FusionPlan:
         if decision.fuse:
             entry["into"] = [reader.var.name for reader in into]
         self.decisions[operator] = {**entry, "reason": decision.reason, **decision.noted}
+
+
+def _is_stored_in_bytes(block: Node, reader: Node) -> bool:
+    """Whether a pointwise block makes bytes of wider numbers, which its reader widens again.
+
+    Between the two, memory is narrowest: what quantizes belongs to the kernel before, and what dequantizes to the one
+    after.
+    """
+    if reader.kernel is None or not _is_pointwise(block):
+        return False
+    if not all(str(each.dtype) in _BYTES for each in block.kernel.outputs) or _widest(block.kernel.inputs) == 1:
+        return False
+    buffer = reader.kernel.inputs[position(reader, block.var)]
+    casts = (each for stage in reader.kernel.stages for each in collect(stage.body, tirx.Cast))
+    return any(isinstance(each.value, ir.TensorLoad) and each.value.source.same_as(buffer) for each in casts)
+
+
+def _widest(buffers) -> int:
+    """Return the bytes of an element of the widest type."""
+    return max((each.dtype.itemsize for each in buffers), default=0)
 
 
 def _is_pointwise(node: Node) -> bool:

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantized networks beside ONNX Runtime, same file, and beside our own float network, on one thread, in turns.
+
+    python benchmarks/quantized.py
+    python benchmarks/quantized.py --only "bert dynamic" --target haswell -o FILE
+
+The networks are small ones of each kind, with random weights, quantized by ``onnxruntime.quantization``: a BERT of two
+layers (dynamic), a residual network, one of depthwise convolutions, and a vision transformer of two layers (static, as
+QDQ and as QLinear operators). The least of some rounds of each. Results go to quantized.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from smartmem_tvm.whole_file import whole
+
+RESULTS = Path(__file__).resolve().parent / "quantized.json"
+_TOKENS, _CALIBRATIONS = 128, 3
+_ROUNDS, _LEAST_SECONDS = 8, 0.1
+
+
+class Graph:
+    """A graph that grows node by node; each function takes and returns names of tensors."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.shape, self.nodes, self.known, self.rng = shape, [], [], np.random.default_rng(0)
+
+    def op(self, name: str, *inputs: str, **attributes) -> str:
+        """One operator."""
+        self.nodes.append(helper.make_node(name, list(inputs), [f"t{len(self.nodes)}"], **attributes))
+        return self.nodes[-1].output[0]
+
+    def constant(self, array: np.ndarray) -> str:
+        """A constant."""
+        self.known.append(numpy_helper.from_array(array, f"c{len(self.known)}"))
+        return self.known[-1].name
+
+    def weight(self, *shape: int, depth: int) -> str:
+        """Random numbers that keep the variance of sums over `depth` terms."""
+        return self.constant((self.rng.standard_normal(shape) / np.sqrt(depth)).astype("float32"))
+
+    def conv(self, x: str, into: int, out: int, size: int, stride: int = 1, groups: int = 1) -> str:
+        """A convolution with a bias."""
+        w = self.weight(out, into // groups, size, size, depth=into // groups * size * size)
+        pads, bias = [size // 2] * 4 if size < 16 else [0] * 4, self.weight(out, depth=25)
+        return self.op("Conv", x, w, bias, strides=[stride] * 2, pads=pads, group=groups, kernel_shape=[size] * 2)
+
+    def linear(self, x: str, into: int, out: int) -> str:
+        """A matmul with a bias."""
+        return self.op("Add", self.op("MatMul", x, self.weight(into, out, depth=into)), self.weight(out, depth=25))
+
+    def norm(self, x: str, width: int) -> str:
+        """A layer norm."""
+        ones, zeros = self.constant(np.ones(width, "float32")), self.constant(np.zeros(width, "float32"))
+        return self.op("LayerNormalization", x, ones, zeros, axis=-1)
+
+    def gelu(self, x: str) -> str:
+        """GELU, as exporters write it."""
+        half, one, root = (self.constant(np.float32(each)) for each in (0.5, 1.0, np.sqrt(2.0)))
+        inner = self.op("Add", self.op("Erf", self.op("Div", x, root)), one)
+        return self.op("Mul", self.op("Mul", x, inner), half)
+
+    def attention(self, x: str, tokens: int, width: int, heads: int) -> str:
+        """Self-attention."""
+        split = self.constant(np.array([1, tokens, heads, width // heads], "int64"))
+        joined = self.constant(np.array([1, tokens, width], "int64"))
+        q, k, v = (self.op("Reshape", self.linear(x, width, width), split) for _ in range(3))
+        q, v = (self.op("Transpose", each, perm=[0, 2, 1, 3]) for each in (q, v))
+        k = self.op("Transpose", k, perm=[0, 2, 3, 1])
+        scale = self.constant(np.float32((width // heads) ** -0.5))
+        weights = self.op("Softmax", self.op("Mul", self.op("MatMul", q, k), scale), axis=-1)
+        mixed = self.op("Transpose", self.op("MatMul", weights, v), perm=[0, 2, 1, 3])
+        return self.linear(self.op("Reshape", mixed, joined), width, width)
+
+    def model(self, last: str) -> onnx.ModelProto:
+        """The model that returns `last`."""
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)
+        graph = helper.make_graph(self.nodes, "network", [given], [onnx.ValueInfoProto(name=last)], self.known)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return onnx.shape_inference.infer_shapes(model)
+
+
+def bert(layers: int = 2, width: int = 768) -> onnx.ModelProto:
+    """Layers of BERT-base over 128 tokens."""
+    graph, x = Graph((1, _TOKENS, width)), "x"
+    for _ in range(layers):
+        x = graph.norm(graph.op("Add", graph.attention(x, _TOKENS, width, width // 64), x), width)
+        inner = graph.linear(graph.gelu(graph.linear(x, width, 4 * width)), 4 * width, width)
+        x = graph.norm(graph.op("Add", inner, x), width)
+    return graph.model(x)
+
+
+def vit(layers: int = 2, width: int = 384) -> onnx.ModelProto:
+    """Layers of ViT-S over the patches of a picture."""
+    graph, tokens = Graph((1, 3, 224, 224)), 196
+    x = graph.conv("x", 3, width, 16, 16)
+    shape = graph.constant(np.array([1, width, tokens], "int64"))
+    x = graph.op("Transpose", graph.op("Reshape", x, shape), perm=[0, 2, 1])
+    for _ in range(layers):
+        x = graph.op("Add", x, graph.attention(graph.norm(x, width), tokens, width, width // 64))
+        inner = graph.linear(graph.gelu(graph.linear(graph.norm(x, width), width, 4 * width)), 4 * width, width)
+        x = graph.op("Add", x, inner)
+    return graph.model(graph.linear(graph.op("ReduceMean", graph.norm(x, width), axes=[1]), width, 100))
+
+
+def resnet() -> onnx.ModelProto:
+    """A residual network of one block for each number of channels."""
+    graph = Graph((1, 3, 112, 112))
+    x = graph.op("Relu", graph.conv("x", 3, 64, 7, 2))
+    x = graph.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    for into, out in ((64, 64), (64, 128), (128, 256), (256, 512)):
+        stride = 1 if into == out else 2
+        inner = graph.conv(graph.op("Relu", graph.conv(x, into, out, 3, stride)), out, out, 3)
+        x = graph.op("Relu", graph.op("Add", inner, x if stride == 1 else graph.conv(x, into, out, 1, 2)))
+    return _classified(graph, x, 512)
+
+
+def mobilenet() -> onnx.ModelProto:
+    """A network of depthwise convolutions: some blocks of MobileNetV2."""
+    graph = Graph((1, 3, 112, 112))
+    x, into = _relu6(graph, graph.conv("x", 3, 32, 3, 2)), 32
+    for out, stride, factor in ((16, 1, 1), (24, 2, 6), (24, 1, 6), (32, 2, 6), (64, 2, 6), (64, 1, 6), (96, 1, 6)):
+        wide = x if factor == 1 else _relu6(graph, graph.conv(x, into, into * factor, 1))
+        wide = _relu6(graph, graph.conv(wide, into * factor, into * factor, 3, stride, into * factor))
+        inner = graph.conv(wide, into * factor, out, 1)
+        x, into = graph.op("Add", inner, x) if into == out and stride == 1 else inner, out
+    return _classified(graph, x, 96)
+
+
+def _relu6(graph: Graph, x: str) -> str:
+    return graph.op("Clip", x, *(graph.constant(np.float32(each)) for each in (0, 6)))
+
+
+def _classified(graph: Graph, x: str, channels: int) -> onnx.ModelProto:
+    x = graph.op("Flatten", graph.op("GlobalAveragePool", x))
+    return graph.model(graph.op("Gemm", x, graph.weight(channels, 100, depth=channels), graph.weight(100, depth=25)))
+
+
+def dynamic(folder: Path, model: onnx.ModelProto) -> Path:
+    """The network with bytes as weights, whose activations are quantized by their own range."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    onnx.save(model, folder / "float.onnx")
+    quantize_dynamic(folder / "float.onnx", folder / "bytes.onnx", per_channel=True, weight_type=QuantType.QInt8)
+    return folder / "bytes.onnx"
+
+
+def static(folder: Path, model: onnx.ModelProto, form: str) -> Path:
+    """The network quantized by the ranges of some random inputs; `form` is QDQ or QOperator."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self):
+            self.left = [np.random.default_rng(n).standard_normal(_shape(model)) for n in range(_CALIBRATIONS)]
+
+        def get_next(self):
+            return {"x": self.left.pop().astype("float32")} if self.left else None
+
+    onnx.save(model, folder / "float.onnx")
+    quantize_static(
+        folder / "float.onnx",
+        folder / "bytes.onnx",
+        Reader(),
+        quant_format=getattr(QuantFormat, form),
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+    return folder / "bytes.onnx"
+
+
+def _shape(model: onnx.ModelProto) -> tuple[int, ...]:
+    return tuple(each.dim_value for each in model.graph.input[0].type.tensor_type.shape.dim)
+
+
+NETWORKS: dict[str, tuple[Callable, Callable]] = {
+    "bert dynamic": (bert, dynamic),
+    **{
+        f"{make.__name__} {form}": (make, lambda folder, model, form=form: static(folder, model, form))
+        for make in (resnet, mobilenet, vit)
+        for form in ("QDQ", "QOperator")
+    },
+}
+
+
+def main() -> int:
+    """Measure what the command line asks for, and keep it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(NETWORKS), choices=list(NETWORKS), metavar="NAME")
+    parser.add_argument("--target", metavar="CPU", help="LLVM's name of a processor; this machine's by default")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write the quantized and float files there")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
+    args = parser.parse_args()
+    from smartmem_tvm.tools.bench.machine_facts import machine
+    from smartmem_tvm.tune.host import set_threads
+
+    set_threads(1)
+    rows = json.loads(args.output.read_text(encoding="utf-8"))["rows"] if args.output.exists() else {}
+    for name in args.only:
+        key = f"{name}, {args.target}" if args.target else name
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) if args.keep is None else args.keep / name.replace(" ", "_")
+            folder.mkdir(parents=True, exist_ok=True)
+            rows[key] = measure(*NETWORKS[name], folder, args.target)
+        with whole(args.output) as path:
+            path.write_text(json.dumps({"machine": machine(1), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        print(key, json.dumps(rows[key]), flush=True)
+    return 0
+
+
+def measure(make: Callable, quantize: Callable, folder: Path, cpu: str | None) -> dict:
+    """Least microseconds of ONNX Runtime on the quantized file, of ours, and of both float networks."""
+    import onnxruntime
+    import tvm
+
+    import smartmem_tvm as sm
+    from smartmem_tvm.target import host_target
+    from smartmem_tvm.tools.bench.turns import inference
+
+    model = make()
+    path = quantize(folder, model)
+    given = np.random.default_rng(9).standard_normal(_shape(model)).astype("float32")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    sessions = {file: onnxruntime.InferenceSession(folder / f"{file}.onnx", options) for file in ("float", "bytes")}
+    host = {"kind": "llvm", "mcpu": cpu} if cpu else dict(host_target().export())
+    target = tvm.target.Target({**host, "num-cores": 1})
+    ours = {file: sm.compile(sm.from_onnx(folder / f"{file}.onnx"), target) for file in sessions}
+    want, found = sessions["bytes"].run(None, {"x": given})[0], ours["bytes"].run(given)[0]
+    runs = {
+        "onnxruntime": lambda: sessions["bytes"].run(None, {"x": given}),
+        "onnxruntime float": lambda: sessions["float"].run(None, {"x": given}),
+        "ours": inference(ours["bytes"].vm, [given]),
+        "our float": inference(ours["float"].vm, [given]),
+    }
+    return {
+        "microseconds": least(runs),
+        "error": float(np.abs(found - want).max() / (np.abs(want).max() or 1.0)),
+        "bytes of file": path.stat().st_size,
+        "date": date.today().isoformat(),
+    }
+
+
+def least(runs: dict[str, Callable]) -> dict[str, float]:
+    """The least microseconds of the processor of each, in turns: on one thread, others' work does not count."""
+    found = dict.fromkeys(runs, float("inf"))
+    for _ in range(_ROUNDS):
+        for name, run in runs.items():
+            run()
+            end = time.thread_time() + _LEAST_SECONDS
+            while time.thread_time() < end:
+                start = time.thread_time()
+                run()
+                found[name] = min(found[name], (time.thread_time() - start) * 1e6)
+    return {name: round(each, 1) for name, each in found.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
