@@ -47,15 +47,20 @@ def kernel_seconds(kernel: tirx.PrimFunc, scheduled: tirx.PrimFunc, row: Row) ->
         accesses, multiply_adds = kernel_accesses(scheduled, row, EFFORT), flops(parse(kernel)) / 2
     except (Unmodelled, Opaque):
         return None
-    *others, longest = sorted(_parts(accesses, multiply_adds, row))
+    issued = (multiply_adds + _ISSUED * (accesses.loads + accesses.stores)) / row.peak
+    *others, longest = sorted([issued, *_levels(accesses, row)])
     return longest + _SERIAL * sum(others)
 
 
-def _parts(found: Accesses, multiply_adds: float, row: Row) -> list[float]:
+def memory_seconds(found: Accesses, row: Row) -> float:
+    """Return the longest of the seconds that each level of memory takes for some accesses (`kernel_seconds`)."""
+    return max(_levels(found, row))
+
+
+def _levels(found: Accesses, row: Row) -> list[float]:
     texels = found.texel_loads + found.texel_stores
     misses = found.l2_misses + found.buffer_misses * (1 / row.buffer_share - 1)
     return [
-        (multiply_adds + _ISSUED * (found.loads + found.stores)) / row.peak,
         misses * row.sector_bytes / row.bandwidth,
         found.l1_misses * row.sector_bytes / row.l2_bandwidth,
         found.buffer_lines * row.sector_bytes / row.buffer_bandwidth if row.buffer_bandwidth else 0.0,

@@ -89,7 +89,9 @@ def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gpu
     column_run = min(VECTOR if texels else most, tile.thread_columns)
     deal = Deal(tile.threads_down, row_run) if texels else None
     left, right = (
-        PrefetchedOperand(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most, dealt)
+        PrefetchedOperand(
+            *(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most, dealt, limits.phone)
+        )
         for name, operand, size, dealt in (
             ("left", product.left, tile.rows, deal),
             ("right", product.right, tile.columns, None),
