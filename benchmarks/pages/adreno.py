@@ -7,11 +7,11 @@ from adreno_networks import GPUS, NETWORKS, OTHERS, PRECISIONS, RESULTS, read, s
 from rendering import dates, figure, table
 
 _TEXT = """
-Kernels chosen for each Adreno and compiled for it by Mesa {mesa}; {dates}. *Issue / bound* is of kernels that are bound by
-arithmetic: geometric mean, worst, and how many are above twice the bound. *Arithmetic* is its mean share in the inner
-loops of products. *Modelled ms* adds up, over all launches, the longer of issue time and memory time by the model of
-accesses ([memory_accesses.md](memory_accesses.md)); where a loop's trips are not known ("unknown"), the bound stands for the
-issue time. *Lines* are those that caches are asked for.
+Kernels chosen for each Adreno and compiled for it by Mesa {mesa}; {dates}. *Issue / bound* is of kernels that are bound
+by arithmetic: geometric mean, worst, and how many are above twice the bound. *Arithmetic* is its mean share in the
+inner loops of products. *Modelled ms* adds up, over all launches, the longer of issue time and memory time by the model
+of accesses ([memory_accesses.md](memory_accesses.md)); where a loop's trips are not known ("unknown"), the bound stands
+for the issue time. *Lines* are those that caches are asked for.
 """
 _TITLES = (
     *("network", "Adreno", "kernels", "scratch accesses", "issue / bound, mean", "worst", "above 2", "unknown"),
@@ -34,9 +34,9 @@ def line(row: dict) -> tuple:
     """A line of the table."""
     found = summary(row)
     half = ", half" if row["precision"] == "half" else ""
-    kernels = f"{found['kernels']}{' and %d refused' % found['refused'] if found['refused'] else ''}"
+    kernels = f"{found['kernels']}" + (f" and {found['refused']} refused" if found["refused"] else "")
     share = "-" if found["share"] is None else f"{found['share']:.0%}"
     over = figure(found["mean"], "{:.2f}"), figure(found["worst"], "{:.2f}"), found["above"], found["unknown"]
-    name = row["network"].rpartition("/")[2]
-    moved = f"{found['lines'] / 1e6:.2f}", f"{found['bytes'] / 1e6:.1f}"
-    return (f"{name}{half}", row["gpu"], kernels, found["scratch"], *over, share, f"{found['seconds'] * 1e3:.3f}", *moved)
+    name = f"{row['network'].rpartition('/')[2]}{half}"
+    moved = f"{found['seconds'] * 1e3:.3f}", f"{found['lines'] / 1e6:.2f}", f"{found['bytes'] / 1e6:.1f}"
+    return name, row["gpu"], kernels, found["scratch"], *over, share, *moved

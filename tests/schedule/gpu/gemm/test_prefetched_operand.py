@@ -8,10 +8,12 @@ import pytest
 from tvm import te, tirx
 
 from gpu_rule_checks import TARGET, check
+from smartmem_tvm.ir.kernel import parse
+from smartmem_tvm.schedule.gpu.gemm.product import product_of
 from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
-from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, GpuTile
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile
 from smartmem_tvm.tables.targets import TARGETS
-from smartmem_tvm.target import Limits
+from smartmem_tvm.target import Limits, parse_target
 
 PHONE = GpuMatmulParams.of(replace(Limits.of(TARGET), device=TARGETS["adreno-740"], vector=4))
 TILES = [
@@ -42,7 +44,9 @@ def multiplied(sizes, axis, left, doubled=False, turned=False, rows=37, columns=
     depth = sum(sizes) if axis else depth or 32
     outer = sum(sizes) if not axis else rows if left else columns
     other = columns if left else rows
-    shapes = [((outer + 1) // 2 if doubled and n == 0 else outer, s) if axis else (s, depth) for n, s in enumerate(sizes)]
+    shapes = [
+        ((outer + 1) // 2 if doubled and n == 0 else outer, s) if axis else (s, depth) for n, s in enumerate(sizes)
+    ]
     if not axis and doubled:
         shapes[0] = (sizes[0], (depth + 1) // 2)
     kept = [shape[::-1] if turned else shape for shape in shapes]  # in memory
@@ -108,3 +112,27 @@ def test_parts_drawn_at_random():
         flags = [bool(flag) for flag in draw.integers(0, 2, 4)]
         shape = {name: int(draw.integers(1, 70)) for name in ("rows", "columns", "depth")}
         run(TILES[draw.integers(len(TILES))], sizes, int(flags[0]), *flags[1:], **shape)
+
+
+def test_tiles_leave_registers_for_elements_that_are_chosen_one_by_one():
+    """Four tensors of which an element may come: 8 x 8 results of one slice spilled with them on a 740."""
+    params = GpuMatmulParams.of(Limits.of(parse_target("adreno-740"))).in_texels()
+    shape = (1, 256, 400, 512)
+    plain, chosen = (best_gpu_tile(*shape, each) for each in (params, params.choosing((0, 4))))
+    assert plain.thread_rows * plain.thread_columns == 64 and plain.slices == 1
+    assert (
+        chosen != plain
+        and chosen.depth * chosen.columns // chosen.threads < plain.depth * plain.columns // plain.threads
+    )
+    assert GpuMatmulParams().choosing((4, 4)) == GpuMatmulParams()
+
+
+def test_elements_that_come_from_several_tensors_are_counted():
+    def apart(sizes, turned=False):
+        inputs, output, _ = multiplied(sizes, 1, True, turned=turned)
+        product = product_of(parse(te.create_prim_func([*inputs, output])))
+        return product.left.apart(True), product.right.apart(True)
+
+    assert apart((16, 16)) == apart((32,)) == (0, 0)
+    assert apart((15, 17)) == apart((16, 16), turned=True) == (2, 0)
+    assert apart((13, 8, 11)) == (3, 0)

@@ -63,8 +63,8 @@ class PrefetchedOperand(CopiedTile):
     """`size` rows or columns and `depth` terms of an operand in shared memory, copied there by `threads` threads.
 
     A load has `most` elements at most. If elements are written one by one, `pad` elements separate the
-    terms, and rows or columns are in the order of `deal` if there is one. With `choices`, elements that come from one of
-    several tensors are loaded as vectors, too, and the tensor is chosen once for each (`chosen_vectors`).
+    terms, and rows or columns are in the order of `deal` if there is one. With `choices`, elements that come from one
+    of several tensors are loaded as vectors, too, and the tensor is chosen once for each (`chosen_vectors`).
     """
 
     def __init__(
