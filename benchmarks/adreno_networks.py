@@ -24,7 +24,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -157,13 +156,11 @@ def _wanted(only: Sequence[str]) -> list[tuple[str, str, int]]:
     return [(n, p, gpu) for n in networks for gpu in asked(GPUS) for p in asked(PRECISIONS)]
 
 
-def _in_process(row: tuple[str, str, int], large: threading.Semaphore, threads: int) -> dict | None:
+def _in_process(row: tuple[str, str, int], threads: int) -> dict | None:
     """Make a row in a process of its own; None, with its last line of output said, if that fails."""
     own = {name: str(threads) for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     command = [sys.executable, __file__, "--row", *map(str, row)]
-    slot = large if row[0] in _LARGE else threading.Semaphore()
-    with slot:
-        done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"{_name(row)} failed: {(done.stderr.strip() or '-').splitlines()[-1]}", file=sys.stderr, flush=True)
         return None
@@ -178,10 +175,10 @@ def measure(only: Sequence[str], path: Path, jobs: int, again: bool) -> bool:
     """Make the rows that are asked for and missing, and write the file after each; return whether all were made."""
     rows = read(path)
     left = [row for row in _wanted(only) if again or _name(row) not in rows]
-    large, threads = threading.Semaphore(max(1, jobs // 4)), max(1, (os.cpu_count() or 1) // jobs)
-    failed = False
-    with ThreadPoolExecutor(jobs) as pool:
-        waiting = {pool.submit(_in_process, row, large, threads): row for row in left}
+    threads, failed = max(1, (os.cpu_count() or 1) // jobs), False
+    few = jobs // 4 if any(row[0] in _LARGE for row in left) else 0
+    with ThreadPoolExecutor(jobs - few) as most, ThreadPoolExecutor(few or 1) as large:
+        waiting = {(large if few and row[0] in _LARGE else most).submit(_in_process, row, threads): row for row in left}
         for done in as_completed(waiting):
             name, made = _name(waiting[done]), done.result()
             failed |= made is None
