@@ -18,7 +18,7 @@ BENCH := TVM_BIND_THREADS=0 $(BIN)/python -m smartmem_tvm bench
 
 # What is installed is needed for the next step.
 .NOTPARALLEL:
-.PHONY: demo test test-device test-all test-aarch64 test-adreno fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit wild same-kernels
+.PHONY: demo test test-device test-all test-aarch64 test-adreno fuzz fuzz-readers lint clean bench bench-large bench-ablation bench-shapes bench-tuning bench-tuning-gpu bench-tuned bench-tuned-gpu bench-peers bench-throughput bench-gpu bench-opencl bench-compile bench-accuracy bench-precision bench-bfloat16 bench-textures bench-layouts bench-memory-plan bench-accesses bench-adreno bench-counters bench-layout-speed bench-layout-plans bench-half-sums bench-resident-memory bench-memory-budget docs wheel test-tvm-adreno bench-torch-doors test-torch audit wild same-kernels
 
 demo: $(VENV)/installed
 	$(BIN)/python -m smartmem_tvm stats models/swin_t.onnx --run
@@ -200,6 +200,11 @@ bench-accesses: $(VENV)/installed-dev
 bench-counters: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/counters.py
 	$(BIN)/python benchmarks/render.py memory_accesses
+
+# Networks as each Adreno gets them, by Mesa's compiler: hours of a core; JOBS processes at the same time.
+bench-adreno: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/adreno_networks.py --jobs $(JOBS)
+	$(BIN)/python benchmarks/render.py adreno
 
 # Compiles for aarch64, and measures on a server of TVM's wheel for it under qemu: two minutes, on Debian, after
 # apt-get install g++-aarch64-linux-gnu qemu-user-static.

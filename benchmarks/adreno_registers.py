@@ -5,6 +5,7 @@
 python benchmarks/adreno_registers.py                          # benchmarks/adreno_registers.json, an hour of a core
 python benchmarks/adreno_registers.py --only squeezenet 660    # some of it again
 python benchmarks/adreno_registers.py --table                  # nothing is compiled: the table of docs/adreno.md
+python benchmarks/adreno_networks.py                           # whole networks, as each Adreno gets them
 
 Kernels are those chosen for adreno-740, in both precisions, each compiled for several Adrenos: the models have to hold
 for a tile on a device for which it was not chosen, too. Results of the compiler are kept (docs/adreno.md), so that an
@@ -105,25 +106,24 @@ def table(kernels: list[dict]) -> Iterator[str]:
 def compiled(network: str, precision: str, gpus: list[int]) -> list[dict]:
     """Compile the kernels of a network for Adrenos."""
     import smartmem_tvm
-    from smartmem_tvm.deploy.schedules import our_schedules
-    from smartmem_tvm.schedule.schedule_kernels import kernel_plans, kernel_rules
+    from smartmem_tvm.schedule.schedule_kernels import kernel_plans
     from smartmem_tvm.target import parse_target, target_row
     from smartmem_tvm.tools.isa.compiler import compile_all
     from smartmem_tvm.tools.isa.kernels import kernel_codes
-    from smartmem_tvm.tools.isa.sources import function_of, kernel_programs
+    from smartmem_tvm.tools.isa.network import network_kernels
+    from smartmem_tvm.tools.isa.sources import function_of
 
     target = parse_target(CHOSEN_FOR)
     mod = smartmem_tvm.from_onnx(HERE.parent / MODELS[network])
-    scheduled = our_schedules(mod, target, smartmem_tvm.Options(precision=precision))
-    sources, plans, rules = kernel_programs(scheduled, target), kernel_plans(scheduled), kernel_rules(scheduled)
+    made = network_kernels(mod, target, smartmem_tvm.Options(precision=precision))
+    sources, plans = made.sources, kernel_plans(made.scheduled)
     found = []
     for gpu in gpus:
         for name, code in kernel_codes(sources, compile_all(sources, gpu)).items():
             if code.code is not None:
                 where = {"network": network, "precision": precision, "gpu": gpu, "kernel": name}
-                function = function_of(name)
-                rule, made = rules.get(function, {"name": "-"})["name"], code.as_dict(target_row(target))
-                found.append(row(where, plans.get(function), rule, sources[name], made))
+                plan, rule = plans.get(function_of(name)), made.facts[name]["rule"]
+                found.append(row(where, plan, rule, sources[name], code.as_dict(target_row(target))))
     return found
 
 

@@ -14,6 +14,7 @@ from pages import (
     aarch64_tiles,
     accesses,
     accuracy,
+    adreno,
     audit,
     chains,
     compile_time,
@@ -55,6 +56,7 @@ PAGES = {
         Part("benchmarks/README.md", "", lambda: overview.page(read(overview.RESULTS), read(overview.ABLATION))),
     ),
     "accuracy": (Part("docs/accuracy.md", "", accuracy.page),),
+    "adreno": (Part("docs/adreno.md", "networks", adreno.page),),
     "audit": (
         Part("docs/audit.md", "audit", audit.figures),
         Part("docs/audit.md", "audit avx2", audit.figures_avx2),

@@ -60,6 +60,14 @@ _PARTS = {
         {"w": [96, 1, 3, 3]},
     ),
     "max_pool": ([1, 64, 112, 112], [_node("MaxPool", "x", "y", kernel_shape=[3, 3], strides=[2, 2])], {}),
+    "joined": (
+        [1, 64, 40, 40],
+        [
+            *(_node("Conv", "x v", "a"), _node("Relu", "a", "c"), _node("Conv", "c u", "b"), _node("Relu", "b", "d")),
+            *(_node("Concat", "c d", "j", axis=1), _node("Conv", "j w", "e"), _node("Relu", "e", "y")),
+        ],
+        {"v": [64, 64, 1, 1], "u": [64, 64, 1, 1], "w": [128, 128, 1, 1]},
+    ),
     "window": ([1, 64, 28, 28], [_node("Conv", "x w", "y", pads=[1, 1, 1, 1])], {"w": [64, 64, 3, 3]}),
 }
 # network, precision, Adreno that it is for -> most registers of a thread, most instructions of its largest kernel
@@ -75,6 +83,9 @@ CEILINGS = [
     ("matmul", "half", 740, 48, 1920),
     ("pointwise", "half", 740, 48, 2080),
     ("depthwise", "half", 740, 8, 740),
+    ("joined", "half", 740, 48, 2700),
+    ("joined", "float32", 740, 48, 2500),
+    ("joined", "half", 660, 48, 2900),
     ("matmul", "float32", 660, 48, 1730),
     ("matmul", "half", 660, 32, 1090),
     ("pointwise", "float32", 660, 48, 1690),

@@ -7,7 +7,8 @@ import pytest
 from tvm import te
 
 from memory_kernels import vector_copy
-from smartmem_tvm.analysis.kernel_time import kernel_seconds
+from smartmem_tvm.analysis.kernel_time import kernel_seconds, memory_seconds
+from smartmem_tvm.analysis.memory_access import Accesses
 from smartmem_tvm.tables.targets import TARGETS
 
 ADRENO, MALI = TARGETS["adreno-740"], TARGETS["mali-g57"]
@@ -49,3 +50,13 @@ def test_faster_memory_helps_and_a_slower_texture_path_hurts():
     usual = seconds("global.texture", MALI)
     assert seconds("global.texture", replace(MALI, bandwidth=2 * MALI.bandwidth)) < usual
     assert seconds("global.texture", replace(MALI, texture_bandwidth=MALI.bandwidth / 10)) > 2 * usual
+
+
+def test_memory_takes_as_long_as_its_slowest_level():
+    lines = {"l1_misses": 1000.0, "l2_misses": 100.0, "texel_loads": 10.0}
+    assert memory_seconds(Accesses(**lines), ADRENO) == pytest.approx(1000 * LINE / ADRENO.l2_bandwidth)
+    assert memory_seconds(Accesses(**{**lines, "l2_misses": 1000.0}), ADRENO) == pytest.approx(
+        1000 * LINE / ADRENO.bandwidth
+    )
+    of_buffers = Accesses(l2_misses=10.0, buffer_misses=10.0)
+    assert memory_seconds(of_buffers, ADRENO) == pytest.approx(10 * LINE / (ADRENO.bandwidth * ADRENO.buffer_share))

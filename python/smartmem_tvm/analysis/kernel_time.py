@@ -59,6 +59,11 @@ def overlapped(parts: Iterable[float]) -> float:
     return longest + _SERIAL * sum(others)
 
 
+def memory_seconds(found: Accesses, row: Row) -> float:
+    """Return the longest of the seconds that each level of memory takes for some accesses (`kernel_seconds`)."""
+    return max(memory_parts(found, row))
+
+
 def memory_parts(found: Accesses, row: Row) -> list[float]:
     """Return the seconds of the last four parts of `kernel_seconds`, from memory to texels, in its order."""
     texels = found.texel_loads + found.texel_stores

@@ -152,35 +152,12 @@ def _of_folder(folder: Path) -> _Found:
 
 
 def _of_model(args: argparse.Namespace, target: tvm.target.Target) -> _Found:
-    from ..deploy.build import optimize
-    from ..ir.graph import launches
-    from ..pipeline import lower_phases, run_phases
-    from ..runtime.kernel_bounds import KernelBound, roofline
-    from ..schedule.schedule_kernels import kernel_rules
-    from ..tools.isa.sources import function_of, kernel_programs
+    from ..tools.isa.network import network_kernels
 
-    mod, chosen = import_model(args), options(args)
-    with step("Running the passes"), target:
-        graph = optimize(mod, target, chosen)
-        phases = lower_phases(target)
-        last = [phase.name for phase in phases].index("schedule")
-        scheduled = run_phases(graph, phases[: last + 1], chosen)
-    with step("Generating OpenCL"):
-        sources = kernel_programs(scheduled, target)
-    times = {gvar.name_hint: count for gvar, count in launches(scheduled).items()}
-    bounds, rules, facts = roofline(graph, target)[1], kernel_rules(scheduled), {}
-    order = {name: number for number, name in enumerate(times)}
-    names = sorted(sources, key=lambda name: order.get(function_of(name), len(order)))
-    for name in names:
-        function = function_of(name)
-        bound = bounds.get(function, KernelBound()).bound
-        facts[name] = {
-            "rule": rules.get(function, {"name": "-"})["name"],
-            "launches": times.get(function, 1),
-            "bound_seconds": bound.seconds if bound else None,
-            "bound_by": bound.by if bound else None,
-        }
-    return _Found({name: sources[name] for name in names}, facts)
+    mod = import_model(args)
+    with step("Scheduling kernels, and generating OpenCL"):
+        found = network_kernels(mod, target, options(args))
+    return _Found(found.sources, found.facts)
 
 
 def _one(sources: Mapping[str, str], kernel: str) -> dict[str, str]:

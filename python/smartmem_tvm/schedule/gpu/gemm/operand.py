@@ -93,3 +93,18 @@ class Operand:
         count = len(loads(value(index(0))))
         runs = [contiguous_run(place(number), extent, outer, VECTOR) for number in range(count)]
         return self.run(along_depth), max(runs, default=1)
+
+    def apart(self, along_depth: bool) -> int:
+        """Return from how many tensors single elements come, if an element is chosen from one of several; else 0."""
+        value, extent, outer = self.along(along_depth)
+        if places_of(guarded(value(index(0)))[1]) is not None:
+            return 0
+
+        def run(number: int) -> int:
+            def places(at):
+                load = loads(value(at))[number]
+                return [(load.source, tuple(load.indices))]
+
+            return vector_run(places, extent, outer, VECTOR)
+
+        return sum(run(number) == 1 for number in range(len(loads(value(index(0))))))

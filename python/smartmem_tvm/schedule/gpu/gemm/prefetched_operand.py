@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-from tvm import DataType, tirx
+from tvm import DataType, ir, tirx
 
-from ...core.nest import SERIAL, UNROLL, Scope, index, store
+from ...core.nest import SERIAL, UNROLL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from ..launch import registers, shared
 from ..machine import SECTOR, VECTOR, WARP
+from .chosen_vectors import chosen_run, fill
 from .copied_tile import CopiedTile
 from .operand import Operand
 
@@ -62,7 +63,8 @@ class PrefetchedOperand(CopiedTile):
     """`size` rows or columns and `depth` terms of an operand in shared memory, copied there by `threads` threads.
 
     A load has `most` elements at most. If elements are written one by one, `pad` elements separate the
-    terms, and rows or columns are in the order of `deal` if there is one.
+    terms, and rows or columns are in the order of `deal` if there is one. With `choices`, elements that come from one
+    of several tensors are loaded as vectors, too, and the tensor is chosen once for each (`chosen_vectors`).
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class PrefetchedOperand(CopiedTile):
         most: int,
         pad: int = VECTOR,
         deal: Deal | None = None,
+        choices: bool = False,
     ):
         self.operand, self.size, self.depth, self.threads, self._most = operand, size, depth, threads, most
+        self._choices = choices
         self.deal = deal if self._along_depth else None
         # If threads load along the depth, neighbouring threads store to different rows: padding avoids bank conflicts.
         self._pitch = size + (pad if self._along_depth else 0)
@@ -97,7 +101,13 @@ class PrefetchedOperand(CopiedTile):
     def width(self) -> int:
         """Elements per load."""
         run = self.operand.run(self._along_depth, self._most)
+        run = self._chosen if run == 1 else run
         return run if (self.depth if self._along_depth else self.size) % run == 0 else min(run, VECTOR)
+
+    @cached_property
+    def _chosen(self) -> int:
+        """Elements per load in which no choice between tensors changes; 1 if there are none."""
+        return chosen_run(self.operand, self._along_depth, self._most) if self._choices else 1
 
     def _place(self, number, simplify: Callable):
         """Return (outer index, term) of the first element of vector `number`; along the vector, in vectors."""
@@ -136,11 +146,11 @@ class PrefetchedOperand(CopiedTile):
             outer = _at_most(outer + tile * index(self.size // outer_width), self.size, operand.outer, outer_width)
             k = scope.analyzer.simplify(k + step * index(self.depth // k_width))
 
-            def element(v):
+            def value(v):
                 where = (outer, k * index(width) + v) if self._along_depth else (outer * index(width) + v, k)
-                return store(self.staged, operand.value(batch, *where), c * index(width) + v)
+                return operand.value(batch, *where)
 
-            load = self._along(scope, element)
+            load = self._load(scope, value, c * index(width))
             if whole:
                 return load
             zero = tirx.const(0, self.staged.ty.dtype)
@@ -148,6 +158,14 @@ class PrefetchedOperand(CopiedTile):
             return tirx.IfThenElse(k < index(operand.depth // k_width), load, zeros)
 
         return self._each(scope, thread, vector)
+
+    def _load(self, scope: Scope, value: Callable, first) -> tirx.Stmt:
+        """Store the elements of a vector to registers."""
+        if 1 < self.width <= self._chosen:
+            v = fresh("v")
+            scope.analyzer.bind(v, ir.Range(index(0), index(self.width)))
+            return fill(scope, self.staged, first, v, value(v), self.width)
+        return self._along(scope, lambda v: store(self.staged, value(v), first + v))
 
     def put(self, scope: Scope, thread) -> tirx.Stmt:
         """Store the prefetched elements to shared memory."""

@@ -25,6 +25,7 @@ from ....ir.texels import is_texture
 from ....target import Limits
 from ...core.decisions import decide, declined, priced
 from ...core.nest import Scope
+from ..gemm.operand import Operand
 from ..gemm.prefetched_operand import Deal, PrefetchedOperand
 from ..gemm.product import MatmulProduct, product_of
 from ..gemm.simt import Fragment, Simt
@@ -61,7 +62,8 @@ class GpuMatmul(GpuRule):
         texels = any(map(is_texture, (*kernel.inputs, *kernel.outputs)))
         params = (params.in_texels() if texels else params).of_type(product_type(product.contraction))
         extents = (product.batch, product.rows, product.columns, product.depth)
-        tile = self.tile or best_gpu_tile(*extents, params)
+        apart = tuple(map(_apart, (product.left, product.right))) if params.limits.adreno_core else (0, 0)
+        tile = self.tile or best_gpu_tile(*extents, params.choosing(apart)) or best_gpu_tile(*extents, params)
         if tile is None:
             return declined("no tile of the candidates is within the limits of the target")
         limits = params.limits
@@ -74,6 +76,10 @@ class GpuMatmul(GpuRule):
     def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
+
+
+def _apart(operand: Operand) -> int:
+    return operand.apart(operand.closeness(True) >= operand.closeness(False))
 
 
 def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> GpuGemm:
@@ -89,7 +95,9 @@ def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> Gpu
     column_run = min(VECTOR if texels else most, tile.thread_columns)
     deal = Deal(tile.threads_down, row_run) if texels else None
     left, right = (
-        PrefetchedOperand(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most, dealt)
+        PrefetchedOperand(
+            *(name, operand, size, tile.depth, tile.threads, factor, operand.most(limits), most, dealt, limits.phone)
+        )
         for name, operand, size, dealt in (
             ("left", product.left, tile.rows, deal),
             ("right", product.right, tile.columns, None),

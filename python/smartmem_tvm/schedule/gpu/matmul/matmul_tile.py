@@ -33,6 +33,9 @@ _MOST_RESULTS = 64
 # Share of the second longest time that adds to the longest, in cycles: fitted to benchmarks/float_tiles.json (H200,
 # 2026-11-27).
 _OVERLAP = 0.5
+# Numbers of a thread for each element on its way to shared memory and each tensor of which it may come, for places in
+# images. Chosen: with them no tile of the joined operands of YOLOv8n spilled on 660 and 740 (Mesa 26.2.6, 2026-11-28).
+_CHOSEN = 2
 # Threads and bytes of a thread block. Measured: larger ones were never the fastest (2026-11-22); the times were not
 # kept.
 _MOST_THREADS, _MOST_SHARED = 256, 32 * 1024
@@ -102,6 +105,8 @@ class GpuMatmulParams(TileParams):
         Latency in cycles per tile of terms that only other threads can hide.
     halves : bool
         Whether operands are float16; only `compiled_core` asks.
+    apart : (int, int)
+        Tensors of which single elements of the left and of the right operand come, where each is chosen.
     tiles : tuple of (rows, columns, thread rows, thread columns)
         Candidates.
     depths, splits, slices : tuple of int
@@ -113,6 +118,7 @@ class GpuMatmulParams(TileParams):
     cached_bytes: int = machine.LAST_LEVEL_BYTES
     round_latency: float = machine.ROUND_LATENCY
     halves: bool = False
+    apart: tuple[int, int] = (0, 0)
     tiles: tuple[tuple[int, int, int, int], ...] = (
         (128, 128, 8, 16),
         (64, 128, 8, 16),
@@ -171,6 +177,10 @@ class GpuMatmulParams(TileParams):
         """Return the same for operands of a type."""
         return replace(self, halves=factor == "float16") if self.compiled_core is not None else self
 
+    def choosing(self, apart: tuple[int, int]) -> GpuMatmulParams:
+        """Return the same for operands whose elements come from several tensors (`Operand.apart`)."""
+        return replace(self, apart=apart) if self.limits.adreno_core is not None else self
+
     def in_texels(self) -> GpuMatmulParams:
         """Return the same with only those tiles whose threads have whole vectors of columns."""
         return replace(self, tiles=tuple(tile for tile in self.tiles if tile[3] % VECTOR == 0))
@@ -191,10 +201,13 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
 
 
 def _spills(tile: GpuTile, params: GpuMatmulParams) -> bool:
-    core = params.compiled_core
+    core = params.limits.adreno_core if any(params.apart) else params.compiled_core
     if core is None:
         return False
-    return tile.unroll > _TERMS_ADRENO or spills(core, tile.numbers(params.halves), tile.threads)
+    elements = zip((tile.rows, tile.columns), params.apart, strict=True)
+    chosen = sum(-(-tile.depth * size // tile.threads) * tensors for size, tensors in elements)
+    numbers = tile.numbers(params.halves) + _CHOSEN * chosen
+    return tile.unroll > _TERMS_ADRENO or spills(core, numbers, tile.threads)
 
 
 def price(tile: GpuTile, batch: int, rows: int, columns: int, depth: int, params: GpuMatmulParams) -> Price:
