@@ -30,6 +30,7 @@ def test_a_damaged_file_counts_as_missing_and_is_named(cache, caplog):
         path.write_bytes(damaged)
         caplog.clear()
         assert cache.load("key") is None
+        assert not path.exists() and not cache.has("key")
         assert f"{path} is damaged: what it held is made anew." in caplog.text
     assert cache.load("other") is None and "other" not in caplog.text
     cache.store(b"some code", "key")

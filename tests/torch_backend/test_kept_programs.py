@@ -28,7 +28,7 @@ def product(rows, weight):
 
 def made(rows, weight=WEIGHT, results=(None,)):
     compiled = compile(product(rows, weight), "llvm")
-    weights = [shared(each)[1] for each in compiled.weights]
+    weights = [shared(each) for each in compiled.weights]
     return compiled, Ready(compiled.executable, weights, (1,), results, [False])
 
 
@@ -59,7 +59,7 @@ def test_what_is_loaded_is_what_was_stored(kept):
 
 def test_a_weight_is_there_once_for_all_sizes(kept):
     stored = [store(kept, key, *made(3)) for key in ("a", "b")]
-    sums = [{shared(each)[0] for each in ready.weights} for ready in stored]
+    sums = [{each.sum for each in ready.weights} for ready in stored]
     assert sums[0] == sums[1] and stored[0].weights[0] is stored[1].weights[0]
     together = set().union(*sums)
     assert len(list(kept.folder.iterdir())) == 2 + len(together), "two keys, and each form of the weight"
@@ -69,21 +69,30 @@ def test_other_weights_have_another_sum():
     tensors = [WEIGHT, WEIGHT + 1, WEIGHT.T.copy(), WEIGHT.astype("float16")]
     weights = [kept_programs.Weight(tvm.runtime.tensor(each)) for each in tensors]
     weights.append(kept_programs.Weight(tvm.runtime.tensor(WEIGHT), "global.texture"))
-    assert len({shared(each)[0] for each in weights}) == 5
+    assert len({shared(each).sum for each in weights}) == 5
+
+
+def test_a_shared_weight_is_no_memory_of_others():
+    tensor = tvm.runtime.tensor(np.arange(64, dtype="float32"))
+    first = shared(kept_programs.Weight(tensor))
+    np.from_dlpack(tensor)[3] = 99
+    again = shared(kept_programs.Weight(tvm.runtime.tensor(np.arange(64, dtype="float32"))))
+    assert again is first and again.tensor.numpy()[3] == 3
 
 
 @pytest.mark.parametrize("lost", ["program", "weight"])
 def test_a_lost_or_damaged_file_counts_as_missing(kept, lost, caplog):
     compiled, ready = made(4)
-    sums = [shared(each)[0] for each in ready.weights]
+    sums = [each.sum for each in ready.weights]
     store(kept, "key", compiled, ready)
     path = kept._path(("program", "key") if lost == "program" else ("weight", sums[0]))
     del compiled, ready
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert load(kept, "key") is None and "is damaged" in caplog.text
-    path.unlink()
-    assert load(kept, "key") is None
+    assert load(kept, "key") is None and not path.exists()
+    store(kept, "key", *made(4))
+    assert load(kept, "key") is not None
 
 
 def test_without_a_linker_nothing_is_kept_and_the_log_says_why(kept, monkeypatch, caplog):

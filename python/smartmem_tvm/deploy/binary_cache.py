@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of compiled kernels on disk, keyed by their sources.
 
-Files appear whole, so that several processes may share one folder. A damaged file counts as missing. When the folder is
-full, the least recently used files are deleted.
+Files appear whole, so that several processes may share one folder. A damaged file is deleted, and counts as missing.
+When the folder is full, the least recently used files are deleted.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class BinaryCache:
         if content[:_SUM] == hashlib.sha256(binary).digest():
             return binary
         _logger.warning("%s is damaged: what it held is made anew.", path)
+        with suppress(OSError):
+            path.unlink()
         return None
 
     def has(self, *key: str) -> bool:

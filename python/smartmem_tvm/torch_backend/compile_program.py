@@ -34,9 +34,9 @@ def compile_program(
     with outside_of_torch_compile():
         compiled = compile(program.module(), target, options)
     _require_same_types(compiled, program)
-    compiled.weights = [shared(each)[1] for each in compiled.weights]
+    weights = [shared(each) for each in compiled.weights]
     copied = not_of_their_own(compiled.graph[MAIN])
-    ready = Ready(compiled.executable, compiled.weights, program.inputs, program.results, copied)
+    ready = Ready(compiled.executable, weights, program.inputs, program.results, copied)
     return compiled, replace(ready, streamed=compiled) if compiled.stream else ready
 
 

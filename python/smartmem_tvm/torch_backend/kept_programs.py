@@ -13,8 +13,10 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ from .. import json_data
 from ..deploy.binary_cache import BinaryCache, cache_of
 from ..deploy.weights import Machine, Weight
 from ..errors import UserError
-from ..ir.sizes import STORABLE
+from ..ir.sizes import STORABLE, number_bytes
 from ..target import has_textures
 from ..tensor_arrays import array_of
 
@@ -43,8 +45,15 @@ _logger = logging.getLogger(__package__)
 _PROGRAM, _REFUSED, _WEIGHT = "program", "not functional", "weight"
 _WEIGHT_FACTS = {"sum": str, "shape": [json_data.is_size], "dtype": lambda name: name in STORABLE, "scope": str}
 _FACTS = {"inputs": [json_data.is_size], "results": list, "copied": [bool], "weights": [_WEIGHT_FACTS]}
-_shared: WeakValueDictionary[str, Weight] = WeakValueDictionary()
+_shared: WeakValueDictionary[str, KeptWeight] = WeakValueDictionary()
 _lock = Lock()
+
+
+@dataclass(frozen=True)
+class KeptWeight(Weight):
+    """A weight with the hash of its numbers, shape, type and memory scope."""
+
+    sum: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,8 @@ class Ready:
     ----------
     code : tvm.relax.VMExecutable or tvm.runtime.Module
         Its ``main`` takes the inputs and then the weights.
-    weights : list of Weight
+    weights : list of KeptWeight
+        As of `shared`.
     inputs, results : tuple
         As of `program.Program`.
     copied : list of bool
@@ -65,7 +75,7 @@ class Ready:
     """
 
     code: relax.VMExecutable | tvm.runtime.Module
-    weights: list[Weight]
+    weights: list[KeptWeight]
     inputs: tuple[int, ...]
     results: tuple
     copied: list[bool]
@@ -96,12 +106,25 @@ def _chosen(_variables: tuple) -> BinaryCache:
     return cache_of(FOLDER_VARIABLE, "torch", "compiled graphs of torch.compile", MEGABYTES)
 
 
-def shared(weight: Weight) -> tuple[str, Weight]:
-    """Return the hash of a weight, and the one that this process already has with the same numbers."""
-    total = hashlib.sha256(f"{weight.tensor.dtype} {[*map(int, weight.tensor.shape)]} {weight.scope}".encode())
-    total.update(_bytes_of(weight))
+def shared(weight: Weight) -> KeptWeight:
+    """Return this process's one weight with the same numbers.
+
+    That is a copy: TVM's importer leaves constants in torch's memory, which torch may write into.
+    """
+    content = _view(weight.tensor).tobytes()
+    facts = f"{weight.tensor.dtype} {[*map(int, weight.tensor.shape)]} {weight.scope}\0"
+    total = hashlib.sha256(facts.encode() + content).hexdigest()
     with _lock:
-        return total.hexdigest(), _shared.setdefault(total.hexdigest(), weight)
+        known = _shared.get(total)
+    return known or _held(total, content, weight.tensor.shape, weight.tensor.dtype, weight.scope)
+
+
+def _held(total: str, content: bytes, shape: Sequence[int], dtype: str, scope: str) -> KeptWeight:
+    """Return a weight with these bytes, and share it from now on."""
+    tensor = tvm.runtime.empty(shape, dtype)
+    _view(tensor)[:] = np.frombuffer(content, "uint8")
+    with _lock:
+        return _shared.setdefault(total, KeptWeight(tensor, scope, total))
 
 
 def load(kept: BinaryCache, key: str) -> Ready | None:
@@ -132,11 +155,10 @@ def store(kept: BinaryCache, key: str, compiled: Compiled, ready: Ready) -> Read
         return ready
     weights = []
     for weight in ready.weights:
-        total, _ = shared(weight)
         shape = [*map(int, weight.tensor.shape)]
-        weights.append({"sum": total, "shape": shape, "dtype": str(weight.tensor.dtype), "scope": weight.scope})
-        if not kept.has(_WEIGHT, total):
-            kept.store(_bytes_of(weight), _WEIGHT, total)
+        weights.append({"sum": weight.sum, "shape": shape, "dtype": str(weight.tensor.dtype), "scope": weight.scope})
+        if not kept.has(_WEIGHT, weight.sum):
+            kept.store(_view(weight.tensor).tobytes(), _WEIGHT, weight.sum)
     results = [_write_number(each) for each in ready.results]
     facts = {"inputs": ready.inputs, "results": results, "copied": ready.copied, "weights": weights}
     head = json.dumps(facts).encode()
@@ -186,7 +208,7 @@ def _library(content: bytes) -> tvm.runtime.Module | None:
             return None
 
 
-def _weight(kept: BinaryCache, facts: dict) -> Weight | None:
+def _weight(kept: BinaryCache, facts: dict) -> KeptWeight | None:
     with _lock:
         known = _shared.get(facts["sum"])
     if known is not None:
@@ -194,16 +216,9 @@ def _weight(kept: BinaryCache, facts: dict) -> Weight | None:
     content = kept.load(_WEIGHT, facts["sum"])
     if content is None:
         return None
-    tensor = tvm.runtime.empty(facts["shape"], facts["dtype"])
-    if len(content) != _view(tensor).nbytes:
+    if len(content) != prod(facts["shape"]) * number_bytes(facts["dtype"]):
         return None
-    _view(tensor)[:] = np.frombuffer(content, "uint8")
-    with _lock:
-        return _shared.setdefault(facts["sum"], Weight(tensor, facts["scope"]))
-
-
-def _bytes_of(weight: Weight) -> bytes:
-    return _view(weight.tensor).tobytes()
+    return _held(facts["sum"], content, facts["shape"], facts["dtype"], facts["scope"])
 
 
 def _view(tensor: tvm.runtime.Tensor) -> np.ndarray:
