@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from smartmem_tvm import torch_backend
-from smartmem_tvm.torch_backend import counts, open_program, program
+from smartmem_tvm.torch_backend import compile_program, counts, open_program, program
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +125,13 @@ def test_what_torch_assumed_is_held_against_each_size():
         found.at([grid(7, 8)])
 
 
+def test_a_size_that_torch_specializes_leaves_the_others_open(traced):
+    mine = torch.compile(lambda x: x @ torch.ones(8, 3), backend="smartmem", dynamic=True)
+    for length in (5, 7, 9):
+        same(mine(grid(length, 8)), grid(length, 8) @ torch.ones(8, 3))
+    assert traced == ["open_program"] and counts().compiled == 3
+
+
 def test_changed_weights_are_read_again_by_new_sizes():
     module = Net().eval()
     mine = torch.compile(module, backend="smartmem")
@@ -139,25 +146,16 @@ def test_changed_weights_are_read_again_by_new_sizes():
     assert not counts().eager
 
 
-def test_a_bound_size_has_the_kernels_of_a_fixed_one():
-    layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True).eval()
-    mine = torch.compile(layer, backend="smartmem", dynamic=True)
-    found = []
-    from smartmem_tvm.deploy import build
-    from smartmem_tvm.torch_backend import compile_program
-
-    def compile(*given):
-        found.append(build.compile(*given))
-        return found[-1]
-
-    compile_program.compile, before = compile, compile_program.compile
-    try:
-        for length, dynamic in ((6, True), (9, True), (9, False)):
-            if not dynamic:
-                mine = torch.compile(layer, backend="smartmem", dynamic=False)
-                torch._dynamo.reset()
-            same(mine(torch.ones(2, length, 32)), layer(torch.ones(2, length, 32)))
-    finally:
-        compile_program.compile = before
-    _, bound, fixed = [sorted(each.rules.items()) for each in found]
-    assert bound == fixed
+def test_a_bound_size_has_the_kernels_of_a_fixed_one(monkeypatch, traced):
+    layer, found = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True).eval(), []
+    compile = compile_program.compile
+    monkeypatch.setattr(compile_program, "compile", lambda *given: found.append(compile(*given)) or found[-1])
+    mine = torch.compile(layer, backend="smartmem")
+    for length in (6, 9):
+        same(mine(torch.ones(2, length, 32)), layer(torch.ones(2, length, 32)))
+    assert traced.count("read_program") == 1
+    torch._dynamo.reset()
+    fixed = torch.compile(layer, backend="smartmem", dynamic=False)
+    same(fixed(torch.ones(2, 9, 32)), layer(torch.ones(2, 9, 32)))
+    _, bound, alone = [sorted(each.rules.items()) for each in found]
+    assert bound == alone

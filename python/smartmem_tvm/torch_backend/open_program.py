@@ -83,8 +83,10 @@ class OpenProgram:
 
         tensors = [inputs[at] for at in self.inputs]
         sizes = self._solved(tensors)
-        for guard in _environment(self.exported).guards:
-            if not _holds(guard.expr, sizes):
+        known = _environment(self.exported)
+        for guard in known.guards:
+            # A symbol that torch has replaced, by a number too, is in no size of the program.
+            if not _holds(known.replace(guard.expr), sizes):
                 raise NotOpen(f"torch traced it where {guard.expr}")
         names = [each.name for each in self.model.proto.graph.input]
         if len(names) != len(tensors):
