@@ -46,14 +46,14 @@ def _require_same_types(compiled: Compiled, program: Program | SizedProgram) -> 
     if [*map(_kind, params)] != program.takes:
         raise Refusal(f"it takes {_listing(program.takes)}, and what is compiled {', '.join(map(str, params))}")
     ty = compiled.graph[MAIN].ret_ty
-    found = [(tuple(map(int, each.shape)), str(each.dtype.dtype)) for each in getattr(ty, "fields", [ty])]
+    found = [TensorType(tuple(map(int, each.shape)), str(each.dtype.dtype)) for each in getattr(ty, "fields", [ty])]
     if found != program.returns:
         raise Refusal(f"it returns {_listing(program.returns)}, and what is compiled {_listing(found)}")
 
 
 def _kind(kind: object) -> TensorType | None:
     is_plain = isinstance(kind, TensorKind) and not kind.stated and kind.dims is not None
-    return (kind.dims, kind.dtype) if is_plain else None
+    return TensorType(kind.dims, kind.dtype) if is_plain else None
 
 
 def _listing(types: Sequence[TensorType]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch._guards import tracing
@@ -15,8 +15,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 if TYPE_CHECKING:
     import tvm
 
-TensorType = tuple[tuple[int, ...], str]
-"""Shape and type of a tensor."""
+
+class TensorType(NamedTuple):
+    """Shape and type of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def returned(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
 
 def type_of(tensor: torch.Tensor, size: Callable[[Any], int] = int) -> TensorType:
     """Return the shape and the type of a tensor; `size` makes a number of each dimension."""
-    return tuple(map(size, tensor.shape)), str(tensor.dtype).removeprefix("torch.")
+    return TensorType(tuple(map(size, tensor.shape)), str(tensor.dtype).removeprefix("torch."))
 
 
 def outside_of_torch_compile() -> ExitStack:
