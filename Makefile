@@ -158,6 +158,7 @@ bench-memory-budget: $(VENV)/installed-dev
 bench-torch-doors: $(VENV)/installed-dev
 	$(INSTALL) ".[models]"
 	$(BIN)/python benchmarks/torch_doors.py
+	$(BIN)/python benchmarks/torch_sizes.py
 	$(BIN)/python benchmarks/render.py frontend
 
 # Halves on this CPU, with sums in float32 and in halves; a minute.

@@ -37,7 +37,7 @@ _home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _pocl = Path(os.environ.setdefault("POCL_CACHE_DIR", str(_home / "smartmem_tvm_tests" / f"pocl-{_driver_key()}")))
 _pocl.mkdir(parents=True, exist_ok=True)
 _caches = None
-for _variable in ("SMARTMEM_OPENCL_CACHE", "SMARTMEM_SPEED_CACHE", "SMARTMEM_ISA_CACHE"):
+for _variable in ("SMARTMEM_OPENCL_CACHE", "SMARTMEM_SPEED_CACHE", "SMARTMEM_ISA_CACHE", "SMARTMEM_TORCH_CACHE"):
     if _variable not in os.environ:
         _caches = _caches or tempfile.TemporaryDirectory(prefix="smartmem-caches-", ignore_cleanup_errors=True)
         os.environ[_variable] = str(Path(_caches.name) / _variable.lower())

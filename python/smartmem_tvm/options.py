@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import tvm
-
-from .analysis.fusion import Profiles
 from .errors import UserError
 from .memory_size import memory_bytes
 from .planner.layout_problem import PLANNERS
-from .texture_trial import Measure
+
+if TYPE_CHECKING:
+    import tvm
+
+    from .analysis.fusion import Profiles
+    from .texture_trial import Measure
 
 CHECKS = ("maps", "outputs")
 

@@ -23,14 +23,35 @@ def test_what_is_stored_comes_back_for_its_key_only(cache):
     assert cache.load("ab", "") is None and cache.load("a") is None
 
 
-def test_a_damaged_file_counts_as_missing(cache):
+def test_a_damaged_file_counts_as_missing_and_is_named(cache, caplog):
     cache.store(b"some code", "key")
     (path,) = cache.folder.iterdir()
     for damaged in (path.read_bytes()[:-1], b"", path.read_bytes()[:-1] + b"X"):
         path.write_bytes(damaged)
+        caplog.clear()
         assert cache.load("key") is None
+        assert not path.exists() and not cache.has("key")
+        assert f"{path} is damaged: what it held is made anew." in caplog.text
+    assert cache.load("other") is None and "other" not in caplog.text
     cache.store(b"some code", "key")
     assert cache.load("key") == b"some code"
+
+
+def test_has_looks_for_a_file_and_keeps_it_young(cache):
+    assert not cache.has("key") and not BinaryCache(None).has("key")
+    cache.store(b"code", "key")
+    (path,) = cache.folder.iterdir()
+    os.utime(path, (1, 1))
+    assert cache.has("key") and path.stat().st_mtime > 1
+
+
+def test_clear_deletes_whole_files(cache):
+    assert cache.clear() == 0 and BinaryCache(None).clear() == 0
+    for number in range(3):
+        cache.store(b"code", str(number))
+    (cache.folder / "1.unfinished").write_bytes(b"co")
+    assert cache.clear() == 3 and cache.load("0") is None
+    assert [each.name for each in cache.folder.iterdir()] == ["1.unfinished"], "another process writes it"
 
 
 def test_the_least_recently_used_go(cache):

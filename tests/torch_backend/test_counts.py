@@ -21,7 +21,7 @@ def from_zero(monkeypatch):
 
 
 def test_nothing_happened():
-    assert counts() == Counts() == Counts(0, 0, 0, 0, 0, {}, {})
+    assert counts() == Counts() == Counts(0, 0, 0, 0, 0, 0, {}, {})
 
 
 def test_what_happened_is_counted():

@@ -83,3 +83,15 @@ def test_numbers_of_a_gpu_are_not_fetched(tensors):
     snapshot = Snapshot(tensors)  # which reads no address of theirs
     tensors[3].numbers *= 2
     assert snapshot.holds(tensors)
+
+
+def test_two_records_of_the_same_state_are_equal():
+    tensors = [Tensor([1.0, 2.0, 3.0]), Tensor([4.0])]
+    before = Snapshot(tensors)
+    assert before.equals(Snapshot(tensors)) and Snapshot([]).equals(Snapshot([]))
+    assert not before.equals(Snapshot(tensors[:1])) and not before.equals(Snapshot([tensors[1], tensors[0]]))
+    for change in (rewritten, scaled_behind_torchs_back, moved):
+        tensors = [Tensor([1.0, 2.0, 3.0]), Tensor([4.0])]
+        before = Snapshot(tensors)
+        change(tensors)
+        assert not before.equals(Snapshot(tensors)), change.__name__

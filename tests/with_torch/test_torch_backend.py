@@ -12,7 +12,8 @@ from smartmem_tvm.torch_backend import counts, known_refusals, program, run_grap
 
 
 @pytest.fixture(autouse=True)
-def afresh():
+def afresh(monkeypatch):
+    monkeypatch.setenv("SMARTMEM_TORCH_CACHE", "0")  # test_torch_kept.py is about what is kept
     torch.manual_seed(0)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
@@ -256,16 +257,16 @@ def test_inference_mode_inside_and_around():
     assert not counts().eager
 
 
-def test_each_shape_is_compiled_until_there_are_many():
+def test_each_shape_is_compiled_once_and_the_oldest_goes(monkeypatch):
+    monkeypatch.setattr(run_graph, "MOST_SHAPES", 4)
     module = Block().eval()
     mine = compiled(module)
-    for _ in range(2):
-        for size in range(2, 13):
-            x = torch.randn(size, 8)
-            same(mine(x), module(x))
-    found = counts()
-    assert (found.compiled, found.eager) == (9, 1)  # one of a fixed size, and eight of the next graph
-    assert "more than 8 shapes" in next(iter(found.reasons))
+    for size in (2, 3, 4, 5, 6, 3, 7, 3):  # 2 is a graph of its own; 7 takes the place of 4
+        x = torch.randn(size, 8)
+        same(mine(x), module(x))
+    assert (counts().compiled, counts().eager_calls) == (6, 0)
+    same(mine(torch.ones(4, 8)), module(torch.ones(4, 8)))
+    assert (counts().compiled, counts().eager) == (7, 0)
 
 
 CHANGES = {
@@ -368,7 +369,8 @@ class Refused(nn.Module):
 def test_what_is_refused_is_not_tried_again(monkeypatch):
     known_refusals.forget()
     tried = []
-    monkeypatch.setattr(run_graph, "read_program", lambda *given: tried.append(1) or program.read_program(*given))
+    read = program.read_program
+    monkeypatch.setattr(program, "read_program", lambda *given: tried.append(1) or read(*given))
     for module in (Refused().eval(), Refused().eval(), Refused(4).eval()):
         torch._dynamo.reset()
         mine, x = compiled(module), torch.randn(3, module.linear.in_features)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of compiled kernels on disk, keyed by their sources.
 
-Files appear whole, so that several processes may share one folder. A damaged file counts as missing. When the folder is
-full, the least recently used files are deleted.
+Files appear whole, so that several processes may share one folder. A damaged file is deleted, and counts as missing.
+When the folder is full, the least recently used files are deleted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,22 @@ class BinaryCache:
         except OSError:
             return None
         binary = content[_SUM:]
-        return binary if content[:_SUM] == hashlib.sha256(binary).digest() else None
+        if content[:_SUM] == hashlib.sha256(binary).digest():
+            return binary
+        _logger.warning("%s is damaged: what it held is made anew.", path)
+        with suppress(OSError):
+            path.unlink()
+        return None
+
+    def has(self, *key: str) -> bool:
+        """Whether there is a file for `key`, whole or not; it counts as used."""
+        if self.folder is None:
+            return False
+        try:
+            os.utime(self._path(key))
+        except OSError:
+            return False
+        return True
 
     def store(self, binary: bytes, *key: str) -> None:
         """Store a binary for `key`; if the folder cannot be written, warn once."""
@@ -66,6 +81,13 @@ class BinaryCache:
             self._warn(error)
             with suppress(OSError):
                 partial.unlink()
+
+    def clear(self) -> int:
+        """Delete all binaries, and return their number."""
+        found = list(self.folder.glob(f"*{_SUFFIX}")) if self.folder is not None else []
+        for path in found:
+            path.unlink(missing_ok=True)
+        return len(found)
 
     def prune(self) -> None:
         """If the limit is exceeded, delete the least recently used binaries down to three quarters of it."""
@@ -100,7 +122,7 @@ def _entry(path: Path) -> tuple[float, int, Path] | None:
     return status.st_mtime, status.st_size, path
 
 
-def cache_of(variable: str, name: str, what: str = "compiled kernels") -> BinaryCache:
+def cache_of(variable: str, name: str, what: str = "compiled kernels", megabytes: int = 1024) -> BinaryCache:
     """Return the cache that environment variables choose.
 
     Parameters
@@ -111,13 +133,15 @@ def cache_of(variable: str, name: str, what: str = "compiled kernels") -> Binary
         Name of the default folder, below the user's cache folder.
     what : str
         See `BinaryCache`.
+    megabytes : int
+        The largest size in MiB, where no variable gives it.
 
     Raises
     ------
     UserError
         If the size is no whole number of at least 1.
     """
-    chosen, size = os.environ.get(variable, ""), os.environ.get(f"{variable}_MB", "1024")
+    chosen, size = os.environ.get(variable, ""), os.environ.get(f"{variable}_MB", str(megabytes))
     if not size.isdecimal() or int(size) < 1:
         raise UserError(f"{variable}_MB is '{size}' and must be a whole number, at least 1: correct or unset it.")
     if chosen == "0":

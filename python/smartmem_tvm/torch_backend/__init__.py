@@ -6,19 +6,25 @@ torch nor TVM; torch calls `smartmem`, which then imports TVM.
 
 The modules::
 
-    counts    numbers of compiled graphs, graphs left to torch, and calls
-    request   the options of ``torch.compile``
-    refusals  reasons to leave a graph to torch
-    memory    earlier refusals of this process
-    program   a graph of torch -> a program that `smartmem_tvm.from_torch` takes, weights inside or as inputs
-    snapshot  detects changes of weights that were compiled in
-    kernels   a compiled program, called with tensors of torch that share their memory with TVM
-    graph     one graph: kernels for each shape, compiled again after changes of weights, or torch
+    counts           numbers of compiled graphs, graphs left to torch, and calls
+    request          the options of ``torch.compile``
+    refusals         reasons to leave a graph to torch
+    known_refusals   earlier refusals of this process
+    graph_key        equal descriptions of equal graphs, for refusals and for files
+    program          a graph of torch -> a program of ``torch.export`` with fixed sizes, weights inside or as inputs
+    open_program     the same with symbolic sizes, which are bound for each call's sizes
+    compile_program  a program -> code and weights
+    kept_programs    code and weights on disk, for other processes
+    source           loads the code of a graph from disk, or compiles it
+    snapshot         detects changes of weights that were compiled in
+    call_compiled    code, called with tensors of torch that share their memory with TVM
+    run_graph        one graph: kernels for each shape, compiled again after changes of weights, or torch
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
@@ -27,7 +33,24 @@ from .counts import Counts, counts, reset_counts
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Counts", "counts", "reset_counts", "smartmem"]
+__all__ = ["Counts", "cache_folder", "clear_cache", "counts", "reset_counts", "smartmem"]
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of compiled graphs, None if they are not kept (``SMARTMEM_TORCH_CACHE=0``)."""
+    from .kept_programs import kept_programs
+
+    return kept_programs().folder
+
+
+def clear_cache() -> int:
+    """Delete all compiled graphs on disk, also those of other processes, and return the number of files.
+
+    What a process has loaded stays with it.
+    """
+    from .kept_programs import kept_programs
+
+    return kept_programs().clear()
 
 
 def smartmem(graph: torch.fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Callable:

@@ -20,8 +20,10 @@ class Counts:
     ----------
     compiled : int
         Compilations: one for each graph, shape and, if weights are compiled in, change of weights.
+    loaded : int
+        Graphs and shapes that were loaded from disk instead.
     recompiled : int
-        Compilations caused by changed weights.
+        Compilations, or loads, caused by changed weights.
     eager : int
         Graphs, or some shapes of one, that were left to torch.
     calls, eager_calls : int
@@ -34,6 +36,7 @@ class Counts:
     """
 
     compiled: int = 0
+    loaded: int = 0
     recompiled: int = 0
     eager: int = 0
     calls: int = 0

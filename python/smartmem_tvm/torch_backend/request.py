@@ -10,8 +10,8 @@ from typing import Any
 import tvm
 
 from ..errors import UserError
+from ..ir.half import FLOAT
 from ..options import Options
-from ..pipeline import require_precision
 from ..target import device_of, parse_target
 
 _TARGETS = {"cpu": "cpu", "cuda": "cuda"}  # kind of torch's device -> default target
@@ -46,7 +46,9 @@ class Request:
         target = self.target
         if target is None and device in _TARGETS:
             target = parse_target(_TARGETS[device])
-        if target is not None:
+        if target is not None and self.options.precision != FLOAT:
+            from ..pipeline import require_precision  # the whole compiler, which what is kept on disk does not need
+
             require_precision(target, self.options.precision)
         return target
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from threading import RLock
 from typing import Any
@@ -15,14 +16,15 @@ from ..errors import UserError, reason_of
 from ..tvm_lock import one_at_a_time
 from .call_compiled import Kernels
 from .counts import count, left_to_torch
-from .known_refusals import recall, remember, signature_of
-from .program import read_program
-from .refusals import NotFunctional, Refusal, check_program, strange_tensors, training
+from .graph_key import signature_of
+from .known_refusals import recall, remember
+from .refusals import NotFunctional, Refusal, strange_tensors, training
 from .request import Request
 from .snapshot import Snapshot
+from .source import Source
 
 _logger = logging.getLogger(__package__)
-MOST_SHAPES = 8  # of one graph, as many as torch's own limit for a function (torch._dynamo.config.recompile_limit)
+MOST_SHAPES = 64  # of one graph, in memory; as many sizes as a model has at most (`frontend.several_sizes.MOST_SIZES`)
 MOST_CHANGES = 2  # of weights: afterwards they become inputs, so that a loop of training and validation stops compiling
 
 # While any thread exports a program, torch records the name of every called compiled function in a variable that all
@@ -80,11 +82,13 @@ class Graph:
         weights: Collection[int] = (),
         functional: bool = False,
     ):
-        self._graph, self._request, self._weights = graph, request, tuple(weights)
+        self._graph, self._weights = graph, tuple(weights)
+        self._request, self._device = request, _device(inputs)
         self._own = [*graph.parameters(), *graph.buffers()]
-        self._made: dict[tuple, tuple[Kernels, Snapshot] | None] = {}
+        self._made: OrderedDict[tuple, tuple[Kernels, Snapshot] | None] = OrderedDict()
         self._numbers = [at for at, each in enumerate(inputs) if not isinstance(each, torch.Tensor)]
-        self._functional, self._changes, self._full = functional, 0, False
+        self._functional, self._changes = functional, 0
+        self._source = Source(graph, request, self._device, functional)
         self._lock = RLock()
         self.__name__ = _UNNOTED
 
@@ -100,25 +104,21 @@ class Graph:
         key = tuple(inputs[at] for at in self._numbers)
         with self._lock:
             if key not in self._made:
-                if len(self._made) == MOST_SHAPES:
-                    return self._too_many()
                 self._made[key] = self._make(inputs)
+                if len(self._made) > MOST_SHAPES:
+                    self._made.popitem(last=False)
             made = self._made[key]
             if made is not None and not made[1].holds(self._watched(inputs)):
                 made = self._made[key] = self._again(inputs)
+            self._made.move_to_end(key)
             return made and made[0]
-
-    def _too_many(self) -> None:
-        if not self._full:
-            left_to_torch(f"it is called with more than {MOST_SHAPES} shapes, of which the others are left to torch")
-        self._full = True
 
     def _watched(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         return [*(inputs[at] for at in self._weights), *self._own]
 
     def _again(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot] | None:
         """Compile again with changed weights; drop the kernels of all shapes."""
-        self._made = {key: made for key, made in self._made.items() if made is None}
+        self._made = OrderedDict((key, made) for key, made in self._made.items() if made is None)
         self._changes += 1
         if self._changes > MOST_CHANGES:
             _logger.info("weights have changed %d times: they are inputs of kernels from now on", self._changes)
@@ -136,7 +136,6 @@ class Graph:
             try:
                 made = self._compiled(inputs)
                 self._functional = True
-                count("compiled")
                 return made
             except Exception as error:  # torch's exporter, TVM and this package raise many types
                 refusal = _as_refusal(error)
@@ -150,9 +149,8 @@ class Graph:
     @one_at_a_time
     def _compiled(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot]:
         snapshot = Snapshot(self._watched(inputs))  # before weights are read: any later write counts as a change
-        program = read_program(self._graph, inputs, self._weights)
-        check_program(program.exported)
-        return Kernels(program, self._request, _device(inputs)), snapshot
+        target = self._source.target
+        return Kernels(self._source.ready(inputs, self._weights, snapshot), target, self._device), snapshot
 
 
 def _as_refusal(error: Exception) -> Refusal:

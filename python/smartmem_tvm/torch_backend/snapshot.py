@@ -33,6 +33,13 @@ class Snapshot:
                 return False
         return all(place.raw == before for place, before in self._samples)
 
+    def equals(self, other: Snapshot) -> bool:
+        """Whether two records are of the same tensors in the same state."""
+        same = len(self._seen) == len(other._seen) and all(
+            one[0]() is another[0]() and one[1:] == another[1:] for one, another in zip(self._seen, other._seen)
+        )
+        return same and [before for _, before in self._samples] == [before for _, before in other._samples]
+
 
 def _is_sampled(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.numel() > 0

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the code of a graph comes from: the folder of compiled graphs, or torch's exporter and this package."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+import tvm
+
+from ..errors import reason_of
+from ..target import device_kind
+from .counts import count
+from .graph_key import NotStable, content_of, key_of, options_text, with_inputs
+from .kept_programs import Ready, kept_programs, load, load_refusal, store, store_refusal
+from .refusals import NotFunctional, Refusal
+from .request import Request
+from .snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from .open_program import OpenProgram
+
+_logger = logging.getLogger(__package__)
+
+
+class Source:
+    """Compiled programs of one graph, for any sizes and weights.
+
+    Parameters
+    ----------
+    graph, functional
+        As of `run_graph.Graph`.
+    device : torch.device
+        The device of the graph's tensors.
+    """
+
+    def __init__(self, graph: torch.fx.GraphModule, request: Request, device: torch.device, functional: bool):
+        self._graph, self._request, self._device, self._functional = graph, request, device, functional
+        self._kept = kept_programs()
+        self._key: tuple[Snapshot, tuple[int, ...], str, dict[int, str]] | None = None
+        self._open: tuple[Snapshot, tuple[int, ...], OpenProgram] | None = None
+        self._is_open = True
+
+    @cached_property
+    def target(self) -> tvm.target.Target:
+        """Return the target.
+
+        Raises
+        ------
+        Refusal
+            If kernels are not for the tensors' device.
+        """
+        target, kind = self._request.target_for(self._device.type), self._device.type
+        if target is None or (kind != "cpu" and device_kind(target) != kind):
+            raise Refusal(f"its tensors are on {self._device}, and kernels here are for {target or 'CPUs and CUDA'}")
+        return target
+
+    def ready(self, inputs: Sequence[Any], weights: tuple[int, ...], snapshot: Snapshot) -> Ready:
+        """Return the program for inputs of these sizes, loaded or compiled.
+
+        Parameters
+        ----------
+        weights : tuple of int
+            Positions of the inputs that are compiled in.
+        snapshot : Snapshot
+            The state of these, and of the graph's own tensors.
+
+        Raises
+        ------
+        Refusal
+            If the graph is left to torch, or has to be made functional first.
+        Exception
+            Of torch's exporter, TVM and this package, of many types.
+        """
+        key = self._key_of(inputs, weights, snapshot)
+        found = load(self._kept, key) if key else None
+        if found is not None:
+            count("loaded")
+            return found
+        if key and (reason := load_refusal(self._kept, key)) is not None:
+            raise NotFunctional(reason)
+        try:
+            made = self._compiled(inputs, weights, snapshot, key)
+        except NotFunctional as refusal:
+            if key:
+                store_refusal(self._kept, key, str(refusal))
+            raise
+        count("compiled")
+        return made
+
+    def _key_of(self, inputs: Sequence[Any], weights: tuple[int, ...], snapshot: Snapshot) -> str | None:
+        """Return the key of the program on disk, None if it is not kept."""
+        if self._kept.folder is None:
+            return None
+        if self._key is None or not (self._key[0].equals(snapshot) and self._key[1] == weights):
+            try:
+                made_for = str(self.target), options_text(self._request.options)
+                key = key_of(self._graph, weights, self._functional, made_for)
+            except NotStable as reason:
+                _logger.info("a graph is not kept for other processes: %s", reason)
+                return None
+            self._key = snapshot, weights, key, {at: content_of(inputs[at]) for at in weights}
+        return with_inputs(self._key[2], inputs, self._key[3])
+
+    def _compiled(self, inputs: Sequence[Any], weights: tuple[int, ...], snapshot: Snapshot, key: str | None) -> Ready:
+        # Imported now: a process that finds all graphs on disk needs no compiler.
+        from .compile_program import compile_program
+        from .program import read_program
+        from .refusals import check_program
+
+        options = self._request.options
+        program = self._opened(inputs, weights, snapshot)
+        if program is not None:
+            try:
+                return self._stored(key, *compile_program(program.at(inputs), self.target, options))
+            except Exception as error:  # as below; what is wrong with the graph itself is found there again
+                _logger.info("a graph is exported for a size by itself: %s", reason_of(error))
+        fixed = read_program(self._graph, inputs, weights)
+        check_program(fixed.exported)
+        return self._stored(key, *compile_program(fixed, self.target, options))
+
+    def _stored(self, key: str | None, compiled: Any, ready: Ready) -> Ready:
+        return store(self._kept, key, compiled, ready) if key else ready
+
+    def _opened(self, inputs: Sequence[Any], weights: tuple[int, ...], snapshot: Snapshot) -> OpenProgram | None:
+        """Return the graph as torch exports it with symbolic sizes, None if it cannot, or has none."""
+        from .open_program import open_program
+
+        known = self._open
+        if self._is_open and (known is None or not (known[0].equals(snapshot) and known[1] == weights)):
+            try:
+                self._open = snapshot, weights, open_program(self._graph, inputs, weights)
+            except Exception as error:  # torch's exporter raises many types
+                _logger.info("a graph is exported for each size by itself: %s", reason_of(error))
+                self._is_open, self._open = False, None
+        return self._open[2] if self._open is not None else None
