@@ -22,7 +22,7 @@ using tvm::ffi::Any;
 using tvm::ffi::String;
 namespace json = tvm::ffi::json;
 
-constexpr int64_t kFormat = 6;
+constexpr int64_t kFormat = 7;
 constexpr int64_t kOldest = 5;  // of one size, and otherwise the same
 constexpr const char* kName = "manifest.json";
 constexpr int kDeepest = 32;  // nesting of brackets: the parser recurses for each
@@ -229,6 +229,14 @@ Manifest ReadManifest(const std::string& folder) {
   manifest.folder = folder;
   manifest.library = all["library"].Text();
   ReadTarget(folder, all, &manifest);
+  bool caches = all.Find("caches").has_value();
+  if (const std::optional<Value> sizes = all.Find("sizes")) {
+    sizes->ForEach([&](const Value& each) { caches |= each.Find("caches").has_value(); });
+  }
+  if (caches) {
+    TVM_FFI_THROW(ValueError) << folder << " keeps caches between inferences, which this program does not know: compile "
+                              << "the model without --cache.";
+  }
   manifest.streamed = all.Find("stream").has_value();
   if (const std::optional<Value> sizes = all.Find("sizes")) {
     sizes->ForEach([&](const Value& each) { manifest.sizes.push_back(Size(each, each["function"].Text())); });

@@ -133,7 +133,10 @@ def load(kept: BinaryCache, key: str) -> Ready | None:
     if content is None:
         return None
     size = int.from_bytes(content[:8], "little")
-    facts = json.loads(content[8 : 8 + size])
+    try:
+        facts = json_data.parse(content[8 : 8 + size])
+    except ValueError:
+        return None
     if not json_data.fits(facts, _FACTS):
         return None
     weights = [_weight(kept, each) for each in facts["weights"]]

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tvm.s_tir import meta_schedule as ms
 
 from .strategy import seconds_of
 from .trace import genome_of
+
+if TYPE_CHECKING:
+    from tvm.s_tir import meta_schedule as ms
 
 
 @dataclass(frozen=True)

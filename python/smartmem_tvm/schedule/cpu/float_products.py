@@ -75,9 +75,10 @@ def in_floats(kernel: Kernel, constants: dict[int, Known]) -> Exchange | None:
     """
     at = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
     stage = None if at is None else kernel.stages[at]
-    if stage is None or combiner_of_parts(stage) is None or not isinstance(combiner_of(stage)[1], tirx.Mul):
+    parts = None if stage is None else combiner_of(stage)
+    if parts is None or combiner_of_parts(stage) is None or not isinstance(parts[1], tirx.Mul):
         return None
-    term = combiner_of(stage)[1]
+    term = parts[1]
     if str(term.ty.dtype) != INTEGER or any(stage.body.buffer.same_as(each) for each in kernel.outputs):
         return None
     floats = _Floats(kernel, at, constants)

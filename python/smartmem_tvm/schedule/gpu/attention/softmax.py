@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ....analysis.row_chain import RowChain
-from ....ir.half import FLOAT, rounded_to
+from ....ir.half import FLOAT, RANGES, rounded_to
 from ....ir.index_map import function_name, variables
 from ....ir.kernel import Opaque, Stage, substitute
 from ....ir.walk import loads
@@ -82,6 +82,8 @@ class SoftmaxAttention(ChainPoints):
         kinds = [type(s.body.value) for s in statistics]
         if kinds != [tirx.Max, tirx.Add] or any(combiner_of(s) is None or chain.inner(s) for s in statistics):
             raise Opaque("its statistics are not a maximum and a sum per row")
+        if any(str(s.body.buffer.dtype) not in (FLOAT, *RANGES) for s in (scores, *statistics)):
+            raise Opaque("its scores are in float64, and matrix instructions leave them in float32")
         keys = self.axes(scores, self.columns(scores))
         if any(self.axes(stage, self.depth(stage)) != keys for stage in (maximum, total, result)):
             raise Opaque("its statistics and its second product do not go over the keys")
