@@ -12,7 +12,7 @@ from smartmem_tvm import compile, from_onnx
 from smartmem_tvm.deploy.build import lower, optimize
 from smartmem_tvm.options import Options
 from smartmem_tvm.schedule.constants import common_forms, pack_weights, transform_windows
-from smartmem_tvm.schedule.constants.common_forms import Reader, in_common
+from smartmem_tvm.schedule.constants.common_forms import FormReader, in_common
 
 AVX2 = {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}
 
@@ -45,7 +45,7 @@ def test_no_size_gets_dearer_than_allowed_and_nothing_is_added(seed, monkeypatch
     for number in range(dice.randint(2, 12)):
         prices = {form: dice.uniform(100, 110) for form in forms if dice.random() < 0.9} or {forms[0]: 100.0}
         own, constants = dice.choice(sorted(prices)), frozenset(dice.sample(range(6), dice.randint(1, 2)))
-        readers[number] = Reader(own, constants, prices.get, sizes.get)
+        readers[number] = FormReader(own, constants, prices.get, sizes.get)
         for name in names:
             calls[name][number] = dice.randint(0, 2)
     monkeypatch.setattr(common_forms, "size_functions", lambda _: names)
@@ -68,7 +68,8 @@ def test_forms_that_cost_nothing_become_one(monkeypatch):
     )
     prices = {"small": 100.0, "large": 101.0}
     readers = {
-        f"k{n}": Reader(own, frozenset({"w"}), prices.get, {"small": 1, "large": 4}.get) for n, own in enumerate(prices)
+        f"k{n}": FormReader(own, frozenset({"w"}), prices.get, {"small": 1, "large": 4}.get)
+        for n, own in enumerate(prices)
     }
     assert in_common(None, readers) == {"k1": "small"}
     prices["small"] = 104.0  # now the second size would take 3 % more, and the first one less

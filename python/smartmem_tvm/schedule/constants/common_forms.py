@@ -23,7 +23,7 @@ Form = Hashable
 
 
 @dataclass(frozen=True, eq=False)
-class Reader:
+class FormReader:
     """A kernel that reads constants in a form that its rule chose.
 
     Attributes
@@ -52,7 +52,7 @@ def values_of(arrays: Collection[np.ndarray]) -> frozenset:
     )
 
 
-def in_common(mod: IRModule, readers: Mapping[ir.GlobalVar, Reader]) -> dict[ir.GlobalVar, Form]:
+def in_common(mod: IRModule, readers: Mapping[ir.GlobalVar, FormReader]) -> dict[ir.GlobalVar, Form]:
     """Return the readers of a module of several sizes that should read another form than their own, and that form.
 
     Where kernels of different sizes read one weight in several forms, those of one form read another one instead, as
@@ -69,7 +69,7 @@ def in_common(mod: IRModule, readers: Mapping[ir.GlobalVar, Reader]) -> dict[ir.
 class _Search:
     """The greedy choice of forms."""
 
-    def __init__(self, mod: IRModule, readers: Mapping[ir.GlobalVar, Reader]):
+    def __init__(self, mod: IRModule, readers: Mapping[ir.GlobalVar, FormReader]):
         names = size_functions(mod)
         calls = {name: launches(mod, without=[each for each in names if each != name]) for name in names}
         self.readers, self.chosen = readers, {gvar: each.own for gvar, each in readers.items()}
@@ -129,7 +129,7 @@ class _Search:
         return self.prices[gvar, form]
 
 
-def _groups(readers: Mapping[ir.GlobalVar, Reader]) -> list[list[ir.GlobalVar]]:
+def _groups(readers: Mapping[ir.GlobalVar, FormReader]) -> list[list[ir.GlobalVar]]:
     """Return the kernels that read the same constants, directly or through others, in groups."""
     of_constant: dict[object, ir.GlobalVar] = {}
     first: dict[ir.GlobalVar, ir.GlobalVar] = {gvar: gvar for gvar in readers}

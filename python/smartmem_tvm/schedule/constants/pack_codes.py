@@ -28,8 +28,8 @@ from ..cpu.coded_plan import LONG, VECTORS
 from ..cpu.matmul import Matmul
 from ..cpu.params import CpuParams
 
-_MIDDLE, _LARGEST = 8, 15
-"""Of codes of four bits: the zero point where all integers are from -8 to 7, and the largest code."""
+_MIDDLE = 8  # zero point of codes of four bits for integers from -8 to 7, by definition
+_LARGEST = 15  # largest code of four bits, by definition
 
 
 @module_pass(opt_level=0, name="PackCodes")

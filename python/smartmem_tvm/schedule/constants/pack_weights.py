@@ -29,7 +29,7 @@ from ..cpu.matmul import Matmul
 from ..cpu.matmul_plan import MatmulPlan
 from ..cpu.params import CpuParams
 from ..cpu.slide import Slide
-from .common_forms import Reader, in_common, values_of
+from .common_forms import FormReader, in_common, values_of
 
 
 @module_pass(opt_level=0, name="PackWeights")
@@ -69,7 +69,7 @@ def _with_common_panels(mod: IRModule) -> IRModule:
         if found is not None:
             products[gvar] = _Product(found, taken[0])
             constants = values_of(constants_of(calls[gvar], found.position))
-            readers[gvar] = Reader(found.form, constants, products[gvar].price, products[gvar].size)
+            readers[gvar] = FormReader(found.form, constants, products[gvar].price, products[gvar].size)
     common = in_common(mod, readers)
     given = mod.clone() if common else mod
     for gvar, form in common.items():

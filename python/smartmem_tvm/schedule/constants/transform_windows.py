@@ -29,7 +29,7 @@ from ..cpu.winograd.rule import Winograd, transformed
 from ..cpu.winograd.shape import Windows
 from ..cpu.winograd.transforms import RESULTS, WINDOW, error_of
 from ..cpu.winograd.winograd_work import plain, work, worth
-from .common_forms import Reader, in_common, values_of
+from .common_forms import FormReader, in_common, values_of
 
 _MOST_ERROR = 1e-4 / 4  # of the largest result. Chosen: a quarter of the promised error, as a few tiles are measured
 
@@ -134,12 +134,14 @@ class _Asked:
         """Return the answer with a given form of the weights."""
         return _Asked(*self._kernel, form)
 
-    def reader(self) -> Reader:
+    def reader(self) -> FormReader:
         """Return the kernel as a reader of weights, whose form other sizes may choose."""
         func, windows = self._kernel[0], self.windows
         position = next(n for n, param in enumerate(func.params) if param.same_as(windows.weights))
         self._arrays = self.values[position]()
-        return Reader(self.own, values_of(self._arrays), lambda form: self._context.run(self._price, form), self._size)
+        return FormReader(
+            self.own, values_of(self._arrays), lambda form: self._context.run(self._price, form), self._size
+        )
 
     def _price(self, form: tuple) -> float | None:
         if not form:

@@ -23,7 +23,7 @@ from .small_integers import copies_before, least_and_largest, load_of
 
 FLOAT = "float32"
 _EXACT = 1 << 24
-"""Every integer up to this one is a float32: by definition of IEEE 754."""
+"""Numbers. By definition of IEEE 754, each integer up to this one is a float32."""
 
 Known = Callable[[], list[np.ndarray]]
 

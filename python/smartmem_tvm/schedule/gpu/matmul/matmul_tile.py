@@ -24,7 +24,7 @@ _WRITTEN_OUT = 1024
 _TERMS = 16  # terms that are unrolled in any case. Chosen: the smallest step of the candidates
 # Terms that are unrolled on Adreno, at most. Chosen: with 32 of them tiles of 8 x 4 in float32 spilled on a 660.
 _TERMS_ADRENO = 16
-_LARGE_BLOCK = 256  # threads of the largest thread blocks of the tiles below: chosen
+_LARGE_BLOCK = 256  # threads. Chosen: those of the largest thread blocks of the tiles below
 # Times the cycles of a split product. Chosen: it also needs memory for its partial sums.
 _SPLIT_MARGIN = 1.02
 # Results of a thread on targets whose compiler may split vector loads from shared memory. Chosen: larger tiles were
