@@ -28,8 +28,8 @@ from ..cpu.coded_plan import LONG, VECTORS
 from ..cpu.matmul import Matmul
 from ..cpu.params import CpuParams
 
-_MIDDLE = 8  # zero point of codes of four bits for integers from -8 to 7, by definition
-_LARGEST = 15  # largest code of four bits, by definition
+_MIDDLE = 8  # by definition, in steps: zero point of codes of four bits for integers from -8 to 7
+_LARGEST = 15  # by definition, in steps: largest code of four bits
 
 
 @module_pass(opt_level=0, name="PackCodes")
