@@ -34,7 +34,7 @@ EXAMPLE = """\
   smartmem opt --list --target adreno-740              the pipeline of a target, pass by pass
   smartmem opt model.onnx --pass legalize,eliminate-layout
   smartmem compile model.onnx -o out --dump-dir dump
-  smartmem opt dump/04_eliminate.json --pass fuse-rows,fuse-operators -o fused.json
+  smartmem opt dump/05_eliminate.json --pass fuse-rows,fuse-operators -o fused.json
   smartmem opt fused.json --pass 'fuse-attention{on_chip_bytes=65536}' --json
 
 FILE is an ONNX file, a program of torch (.pt2), a module as --dump-dir writes it (.json), or TVMScript (.py),
