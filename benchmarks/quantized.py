@@ -23,12 +23,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from operator_speed import least
 
 from smartmem_tvm.whole_file import whole
 
 RESULTS = Path(__file__).resolve().parent / "quantized.json"
 _TOKENS, _CALIBRATIONS = 128, 3
-_ROUNDS, _LEAST_SECONDS = 8, 0.1
+_LEAST_SECONDS = 0.1
 
 
 class Graph:
@@ -247,25 +248,11 @@ def measure(make: Callable, quantize: Callable, folder: Path, cpu: str | None) -
         "our float": inference(ours["float"].vm, [given]),
     }
     return {
-        "microseconds": least(runs),
+        "microseconds": {name: round(each, 1) for name, each in least(runs, time.thread_time, _LEAST_SECONDS).items()},
         "error": float(np.abs(found - want).max() / (np.abs(want).max() or 1.0)),
         "bytes of file": path.stat().st_size,
         "date": date.today().isoformat(),
     }
-
-
-def least(runs: dict[str, Callable]) -> dict[str, float]:
-    """The least microseconds of the processor of each, in turns: on one thread, others' work does not count."""
-    found = dict.fromkeys(runs, float("inf"))
-    for _ in range(_ROUNDS):
-        for name, run in runs.items():
-            run()
-            end = time.thread_time() + _LEAST_SECONDS
-            while time.thread_time() < end:
-                start = time.thread_time()
-                run()
-                found[name] = min(found[name], (time.thread_time() - start) * 1e6)
-    return {name: round(each, 1) for name, each in found.items()}
 
 
 if __name__ == "__main__":

@@ -160,7 +160,11 @@ TensorInfo Input(const Value& value) {
   return info;
 }
 
-SizeInfo Size(const Value& value, std::string function) {
+SizeInfo Size(const std::string& folder, const Value& value, std::string function) {
+  if (value.Find("caches")) {
+    TVM_FFI_THROW(ValueError) << folder << " keeps caches between inferences, which this program does not know: compile "
+                              << "the model without --cache.";
+  }
   SizeInfo size;
   size.function = std::move(function);
   value["inputs"].ForEach([&](const Value& each) { size.inputs.push_back(Input(each)); });
@@ -229,20 +233,12 @@ Manifest ReadManifest(const std::string& folder) {
   manifest.folder = folder;
   manifest.library = all["library"].Text();
   ReadTarget(folder, all, &manifest);
-  bool caches = all.Find("caches").has_value();
-  if (const std::optional<Value> sizes = all.Find("sizes")) {
-    sizes->ForEach([&](const Value& each) { caches |= each.Find("caches").has_value(); });
-  }
-  if (caches) {
-    TVM_FFI_THROW(ValueError) << folder << " keeps caches between inferences, which this program does not know: compile "
-                              << "the model without --cache.";
-  }
   manifest.streamed = all.Find("stream").has_value();
   if (const std::optional<Value> sizes = all.Find("sizes")) {
-    sizes->ForEach([&](const Value& each) { manifest.sizes.push_back(Size(each, each["function"].Text())); });
+    sizes->ForEach([&](const Value& each) { manifest.sizes.push_back(Size(folder, each, each["function"].Text())); });
     if (manifest.sizes.empty()) Refuse(folder);
   } else {
-    manifest.sizes.push_back(Size(all, "main"));
+    manifest.sizes.push_back(Size(folder, all, "main"));
   }
   all["weights"].ForEach([&](const Value& each) { manifest.weights.push_back(Weight(each)); });
   for (const auto& [file, sum] : all["sha256"].As<json::Object>()) {

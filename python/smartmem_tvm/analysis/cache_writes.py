@@ -117,12 +117,11 @@ class Writes:
         constant = self._call(numbers)
         if not isinstance(constant, ir.GenericConst):
             return None
-        values = constant.value.numpy()
-        sizes = _aligned(values.shape, len(shape))
+        sizes = _aligned(constant.value.numpy().shape, len(shape))
         places = [at for at, size in enumerate(sizes or ()) if size > 1]
         if len(places) != 1 or sizes[places[0]] != shape[places[0]]:
             return None
-        return places[0] if np.array_equal(values.reshape(-1), np.arange(shape[places[0]])) else None
+        return places[0] if _is_range(constant, shape[places[0]]) else None
 
     def _narrow(self, expr: relax.Expr) -> relax.Expr:
         """Return what is repeated along dimensions of one element."""

@@ -83,13 +83,14 @@ def execute(args: argparse.Namespace) -> Result:
         },
         "constant_bytes": inside,
     }
+    by_size = {name: launched(compiled.graph, compiled.signatures, name) for name in names}
     explanation = {
         **explain(compiled.graph, names[0]),
         "graphs": {"before": before, "after": record_graph(compiled.graph, names[0])},
         "rules": compiled.rules,
         "memory": compiled.memory,
-        "launched": launched(compiled.graph, compiled.signatures, names[0]),
-        "launched_by_size": {name: launched(compiled.graph, compiled.signatures, name) for name in compiled.sizes},
+        "launched": by_size[names[0]],
+        "launched_by_size": {name: by_size[name] for name in compiled.sizes},
     }
     with step(f"Writing {folder}"):
         manifest = save(compiled, folder, facts, explanation)

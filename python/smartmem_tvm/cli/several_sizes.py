@@ -73,26 +73,29 @@ def refuse_taken_apart(argv: Sequence[str]) -> None:
 
 def read_sizes(args: argparse.Namespace) -> list[Model]:
     """Read the file MODEL once, and return it at each of the sizes of ``--shape``; one without lists."""
-    from ..frontend import read_model, read_sizes
-    from ..frontend.several_sizes import expanded
+    from ..frontend import read_model
 
+    if has_lists(args):
+        return _at_lists(args.model, args)
     values = parse_values(args.value)
     with step(f"Reading {args.model}"):
-        if not has_lists(args):
-            return [read_model(args.model, parse_shapes(args.shape), values=values)]
-        lists = parse_lists(args.shape)
-        return read_sizes(args.model, lambda graph: expanded(lists, graph), values)
+        return [read_model(args.model, parse_shapes(args.shape), values=values)]
 
 
 def sizes_of(path: str, args: argparse.Namespace) -> list[Spec]:
     """Return the inputs of each size of a file that the lists of ``--shape`` ask for."""
+    return [each.inputs for each in _at_lists(path, args)]
+
+
+def _at_lists(path: str, args: argparse.Namespace) -> list[Model]:
+    """Read a file once, and return it at each of the sizes that the lists of ``--shape`` ask for."""
     from ..frontend import read_sizes
     from ..frontend.several_sizes import expanded
 
-    lists = parse_lists(args.shape)
+    values = parse_values(args.value)
     with step(f"Reading {path}"):
-        models = read_sizes(path, lambda graph: expanded(lists, graph), parse_values(args.value))
-    return [each.inputs for each in models]
+        lists = parse_lists(args.shape)
+        return read_sizes(path, lambda graph: expanded(lists, graph), values)
 
 
 def shape_of(spec: Spec) -> dict[str, tuple[int, ...]]:

@@ -121,7 +121,7 @@ def measured(
     seconds_of : callable
         Measures one task; by default in this process.
     problem : str
-        What is said of a task that `seconds_of` fails at.
+        The sentence for a task that `seconds_of` fails at.
 
     Raises
     ------

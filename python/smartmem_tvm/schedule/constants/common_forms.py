@@ -74,11 +74,8 @@ class _Search:
         calls = {name: launches(mod, without=[each for each in names if each != name]) for name in names}
         self.readers, self.chosen = readers, {gvar: each.own for gvar, each in readers.items()}
         self.calls = {gvar: Counter({name: calls[name][gvar] for name in names}) for gvar in readers}
-        whole = {
-            name: sum(calls[name][gvar] * each.price(each.own) for gvar, each in readers.items()) for name in names
-        }
-        self.left = {name: (_DEARER - 1) * cycles for name, cycles in whole.items()}
         self.prices: dict[tuple[ir.GlobalVar, Form], float | None] = {}
+        self.left = {name: (_DEARER - 1) * self._whole(name) for name in names}
 
     def _whole(self, name: str) -> float:
         """Return the cycles of all readers of a size, in their own forms."""

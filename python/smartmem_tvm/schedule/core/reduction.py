@@ -100,10 +100,12 @@ def combiner_of(stage: Stage):
 
 def combiner_of_parts(stage: Stage) -> Callable | None:
     """Return the function that combines partial results of a reduction; None if a start value would count twice."""
-    combine, _ = combiner_of(stage) or (None, None)
+    found = combiner_of(stage)
+    if found is None:
+        return None
+    combine, start = found[0], stage.init.value
     if isinstance(stage.body.value, tirx.Max | tirx.Min):
         return combine
-    start = stage.init.value if combine is not None else None
     zero = isinstance(start, tirx.FloatImm | tirx.IntImm) and float(start.value) == 0
     return combine if isinstance(stage.body.value, tirx.Add) and zero else None
 

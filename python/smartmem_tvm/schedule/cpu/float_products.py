@@ -75,11 +75,12 @@ def in_floats(kernel: Kernel, constants: dict[int, Known]) -> Exchange | None:
     """
     at = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
     stage = None if at is None else kernel.stages[at]
-    parts = None if stage is None else combiner_of(stage)
-    if parts is None or combiner_of_parts(stage) is None or not isinstance(parts[1], tirx.Mul):
+    if stage is None or combiner_of_parts(stage) is None:
         return None
-    term = parts[1]
-    if str(term.ty.dtype) != INTEGER or any(stage.body.buffer.same_as(each) for each in kernel.outputs):
+    _, term = combiner_of(stage)
+    if not isinstance(term, tirx.Mul) or str(term.ty.dtype) != INTEGER:
+        return None
+    if any(stage.body.buffer.same_as(each) for each in kernel.outputs):
         return None
     floats = _Floats(kernel, at, constants)
     return floats.changed(term) if floats.largest(term) <= _EXACT else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the operands of an integer sum: padded copies that its kernel makes, and constants."""
+"""Bounds of the operands of an integer sum: of padded copies that its kernel makes, and of constants."""
 
 from __future__ import annotations
 
