@@ -72,6 +72,7 @@ class ItemWork:
     kernels: int = 0
 
 
+_SLICE = "strided_slice"
 Shares = Share | None | list
 """Of a tensor, or of the tensors of a tuple."""
 
@@ -172,7 +173,7 @@ class _Proof:
             return self.shares[value.tuple_value][int(value.index)]
         if isinstance(value, ir.Var):
             return self.shares[value]
-        if isinstance(value, ir.Constant):
+        if isinstance(value, ir.Constant) and hasattr(value.value, "numpy"):
             return self._of_constant(before, value)
         if isinstance(value, relax.ShapeExpr | ir.Expr) and not variables(value):
             return None
@@ -317,22 +318,36 @@ def _alike(one, other, known: Mapping, counts: tuple[int, int]) -> bool:
         return False
     if isinstance(one, ir.Call):
         same = one.op == other.op and tvm_ffi.structural_equal(one.attrs, other.attrs)
-        return same and len(one.args) == len(other.args) and all(
-            _alike(a, b, known, counts) for a, b in zip(one.args, other.args)
+        bounds = counts if _operator(one) == _SLICE else None
+        pairs = zip(one.args, other.args)
+        return (
+            same
+            and len(one.args) == len(other.args)
+            and all(_alike(a, b, known, counts) or (bounds and _bounds_alike(a, b, counts)) for a, b in pairs)
         )
     if isinstance(one, ir.Tuple):
         pairs = zip(one.fields, other.fields)
         return len(one.fields) == len(other.fields) and all(_alike(a, b, known, counts) for a, b in pairs)
     if isinstance(one, relax.TupleGetItem):
         return known.get(one.tuple_value) == other.tuple_value and one.index == other.index
-    if isinstance(one, ir.Constant):
+    if isinstance(one, ir.Constant) and hasattr(one.value, "numpy"):
         return one.value.same_as(other.value) or _constants_alike(one.value.numpy(), other.value.numpy(), counts)
     if isinstance(one, relax.ShapeExpr):
         pairs = [(int(a), int(b)) for a, b in zip(one.values, other.values)]
-        return len(one.values) == len(other.values) and all(
-            a == b or a * counts[1] == b * counts[0] for a, b in pairs
-        )
+        return len(one.values) == len(other.values) and all(_grows(*pair, counts) for pair in pairs)
     return tvm_ffi.structural_equal(one, other)
+
+
+def _bounds_alike(one, other, counts: tuple[int, int]) -> bool:
+    """Whether the bounds of a slice are the same, or grow with the number of items."""
+    if not (isinstance(one, ir.Tuple) and isinstance(other, ir.Tuple) and len(one.fields) == len(other.fields)):
+        return False
+    pairs = [[getattr(each, "value", None) for each in pair] for pair in zip(one.fields, other.fields)]
+    return all(isinstance(a, int) and isinstance(b, int) and _grows(a, b, counts) for a, b in pairs)
+
+
+def _grows(one: int, other: int, counts: tuple[int, int]) -> bool:
+    return one == other or one * counts[1] == other * counts[0]
 
 
 def _constants_alike(one: np.ndarray, other: np.ndarray, counts: tuple[int, int]) -> bool:
