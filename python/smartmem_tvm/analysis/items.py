@@ -28,6 +28,8 @@ from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
 from ..ir.public_functions import MAIN
 from ..ir.walk import collect
 
+_SLICE = "strided_slice"  # the operator whose bounds are integers among its arguments
+
 
 class Mixed(Exception):
     """Items are not computed apart; the message names the operator, and says why."""
@@ -72,7 +74,6 @@ class ItemWork:
     kernels: int = 0
 
 
-_SLICE = "strided_slice"
 Shares = Share | None | list
 """Of a tensor, or of the tensors of a tuple."""
 
