@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
+from open_models import drawn, layers
 from sized_model import expected, inputs, shapes, sized_model
 from smartmem_tvm.cli import main
 from smartmem_tvm.tools.bench.plan_measurements import Plan
@@ -30,7 +31,7 @@ def refused(outcome, *words):
 
 def test_what_a_folder_says(folder, smartmem):
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["format"] == 7
+    assert manifest["format"] == 8
     assert [each["inputs"][0]["shape"] for each in manifest["sizes"]] == [[1, 4, 8], [3, 4, 8]]
     found = smartmem("inspect", folder)
     assert found.code == 0 and "float32 1x4x8" in found.out and "float32 3x4x8" in found.out
@@ -112,3 +113,41 @@ def test_a_list_that_the_shell_took_apart(symbolic_path, smartmem, apart, tmp_pa
 @pytest.mark.parametrize("wrong", ["x:{1,},4,8", "x:{},4,8", "x:{1,3,4,8", "x:{a},4,8", "x:{1}{3},4,8", "{1,3},4,8"])
 def test_what_is_no_list(symbolic_path, smartmem, wrong, tmp_path):
     refused(smartmem("compile", symbolic_path, "--shape", wrong, "-o", tmp_path / "o"), "must be a name, a colon")
+
+
+@pytest.fixture(scope="module")
+def open_file(tmp_path_factory):
+    place = tmp_path_factory.mktemp("open") / "m.onnx"
+    onnx.save(layers(), place)
+    return place
+
+
+def test_an_open_size_from_the_command_line(open_file, smartmem, tmp_path):
+    assert smartmem("compile", open_file, "--shape", "x:1..7,16", "-o", tmp_path / "out").code == 0
+    np.save(tmp_path / "x.npy", drawn(layers(), 5))
+    for chosen in (["--shape", "x:5,16"], ["--input", tmp_path / "x.npy"]):
+        outcome = smartmem("run", tmp_path / "out", *chosen, "--repeat", "1", "--json")
+        assert outcome.data["outputs"]["r1"]["shape"] == [5, 16]
+    refused(smartmem("run", tmp_path / "out", "--shape", "x:8,16"), "does not take x 8x16: give 1 to 7 times the items")
+    found = smartmem("inspect", tmp_path / "out")
+    assert "x: float32 (1..7)x16" in found.out, found.out
+
+
+def test_verify_draws_sizes_of_an_open_one(open_file, smartmem):
+    outcome = smartmem("verify", open_file, "--shape", "x:1..20,16", "--json")
+    assert outcome.code == 0, outcome.err
+    names = list(outcome.data["outputs"])
+    assert len(names) == 6 and names[0] == "r1 of x 1x16" and names[-1] == "r1 of x 20x16"
+
+
+def test_a_file_runs_with_the_items_of_an_input(open_file, smartmem, tmp_path):
+    np.save(tmp_path / "x.npy", drawn(layers(), 5))
+    outcome = smartmem(
+        "run", open_file, "--shape", "x:1..7,16", "--input", tmp_path / "x.npy", "--repeat", "1", "--json"
+    )
+    assert outcome.data["outputs"]["r1"]["shape"] == [5, 16]
+
+
+@pytest.mark.parametrize("command", ["stats", "explain", "plan", "bench"])
+def test_an_open_size_for_a_command_that_takes_one(open_file, smartmem, command):
+    refused(smartmem(command, open_file, "--shape", "x:1..4,16"), "leaves a size open, and this command takes one size")

@@ -127,7 +127,7 @@ def test_a_folder_of_format_5_is_loaded(tmp_path):
     compiled = smartmem_tvm.compile(mod)
     spec = [{"name": n, "shape": list(shape), "dtype": dtype} for n, (shape, dtype) in input_spec(mod).items()]
     written = export.save(compiled, tmp_path / "out", {"inputs": spec, "outputs": output_names(mod)}, {})
-    assert written["format"] == 7
+    assert written["format"] == 8
     (tmp_path / "out" / export.MANIFEST).write_text(json.dumps({**written, "format": 5}))
     assert_right(export.load(tmp_path / "out"), shapes(2, 4, 4, 8))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..peak_memory import peak_mb
 from .console import Result, peak_text, step, tuning_text
 from .model import add_cache, add_compilation, add_memory_budget, add_model, compile_model
-from .several_sizes import import_sizes, read_sizes, weights_text
+from .several_sizes import import_sizes, weights_text
 
 if TYPE_CHECKING:
     import tvm
@@ -23,6 +23,7 @@ EXAMPLE = """\
   smartmem compile models/swin_t.onnx -o swin
   smartmem compile model.onnx -o out --shape images:1,3,640,640
   smartmem compile model.onnx -o out --shape 'x:{1,4,8},3,224,224'        three sizes, with one set of weights
+  smartmem compile model.onnx -o out --shape x:1..64,3,224,224            any batch of 1 to 64
   smartmem compile llama.onnx -o llama --cache auto                       a decoder, for smartmem generate
   smartmem compile models/swin_t.onnx -o phone --target adreno-740
 
@@ -59,11 +60,11 @@ def execute(args: argparse.Namespace) -> Result:
     from ..target import parse_target
 
     folder = check_destination(args.output, parse_target(args.target))
-    models = read_sizes(args)
+    read = import_sizes(args)
+    models, mod = read.models, read.module
     limits = id_limits(models[0].proto)
     values = {name: array.tolist() for name, array in models[0].values.items()}
-    mod = import_sizes(args, models)
-    del models  # frees their weights, which the module holds in another form
+    del models, read  # frees their weights, which the module holds in another form
     names = size_functions(mod) or [MAIN]
     before = record_graph(mod, names[0])
     compiled = compile_model(args, mod)
@@ -73,7 +74,7 @@ def execute(args: argparse.Namespace) -> Result:
         "model": args.model,
         "values": values,
         **{key: value for key, value in sizes[0].items() if key != "function"},
-        **({"sizes": sizes} if len(sizes) > 1 else {}),
+        **({"sizes": sizes} if compiled.sizes else {}),
         "precision": args.precision,
         "opencl": _opencl(compiled),
         "tuning": tuning_report(compiled.tuning, len(compiled.rules)),
@@ -141,12 +142,22 @@ def _opencl_text(found: dict | None) -> str:
     return f"{found['checked']} OpenCL kernels checked{use}{' (' + why + ')' if why else ''}.\n"
 
 
+def _sizes_text(manifest: dict) -> str:
+    """Return how many sizes a folder holds, or the tiles of an open dimension; empty for one size."""
+    if groups := manifest.get("open"):
+        tiles = sorted({each["items"] for group in groups for each in group["tiles"]})
+        text = f"{groups[0]['least']} to {groups[0]['most']} items, in tiles of {', '.join(map(str, tiles))}; "
+        return text + (f"{len(groups)} other sizes; " if len(groups) > 1 else "")
+    sizes = manifest.get("sizes", ())
+    return f"{len(sizes)} sizes, " if len(sizes) > 1 else ""
+
+
 def _render(console: Console, data: dict) -> None:
     manifest = data["manifest"]
     sizes = manifest.get("sizes", [manifest])
     kernels, layout = (sum(each[key] for each in sizes) for key in ("kernels", "layout_kernels"))
     console.print(
-        f"{manifest['model']}: {f'{len(sizes)} sizes, ' if len(sizes) > 1 else ''}{kernels} kernels, {layout} of them "
+        f"{manifest['model']}: {_sizes_text(manifest)}{kernels} kernels, {layout} of them "
         f"layout, compiled in {data['compile_seconds']:.1f} s, {peak_text(data)}.\n"
         + weights_text(manifest)
         + _opencl_text(manifest["opencl"])

@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace) -> Result:
     plan = memory(read_sources([args.folder], several=True).models[0][2].get("memory") or {}, manifest)
     figures = ("planned_bytes", "live_bytes", "weight_bytes", "storages")
     said = ("model", "target", "precision", "inputs", "values", "outputs", "kernels", "tuning", "link")
-    said = (*said, *(each for each in ("sizes", "caches") if manifest.get(each)))
+    said = (*said, *(each for each in ("sizes", "open", "caches") if manifest.get(each)))
     data = {
         "folder": args.folder,
         **{key: manifest.get(key) for key in said},
@@ -51,7 +51,8 @@ def execute(args: argparse.Namespace) -> Result:
 
 def _render(console: Console, data: dict) -> None:
     rows = [("model", data["model"]), ("target", data["target"]), ("precision", data["precision"])]
-    rows += [("size", _size(each)) for each in data.get("sizes", ())]
+    rows += [("open", text) for text in _open(data)]
+    rows += [("tile" if "open" in data else "size", _size(each)) for each in data.get("sizes", ())]
     rows += [("input", _tensor(each)) for each in data["inputs"] if "sizes" not in data]
     rows += [("fixed input", f"{name} = {value}") for name, value in (data["values"] or {}).items()]
     rows += [("output", name) for name in data["outputs"]]
@@ -70,6 +71,20 @@ def memory_text(found: dict) -> str:
         f"An inference takes {megabytes(found['planned_bytes'])} in {len(found['storages'])} allocations, of which "
         f"{megabytes(found['live_bytes'])} are in use at once, and {megabytes(found['weight_bytes'])} for weights."
     )
+
+
+def _open(data: dict) -> list[str]:
+    """Return the inputs of each group of tiles, with the range of items in its place."""
+    sizes, texts = {each["function"]: each["inputs"] for each in data.get("sizes", ())}, []
+    for group in data.get("open", ()):
+        tile, inputs = group["tiles"][0], []
+        for each, share in zip(sizes[tile["function"]], group["inputs"], strict=True):
+            times = f"*{share['each']}" if share and share["each"] > 1 else ""
+            span = f"({group['least']}..{group['most']}){times}"
+            shape = [span if share and axis == share["axis"] else dim for axis, dim in enumerate(each["shape"])]
+            inputs.append(_tensor({**each, "shape": shape}))
+        texts.append("; ".join(inputs))
+    return texts
 
 
 def _size(each: dict) -> str:

@@ -66,7 +66,8 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME:SIZES",
         help="shape of an input whose sizes the model leaves open, as in --shape x:1,3,224,224 (repeatable); "
-        "`compile`, `run` and `verify` take lists, between quotes: --shape 'x:{1,4,8},3,224,224'",
+        "`compile`, `run` and `verify` take lists, between quotes: --shape 'x:{1,4,8},3,224,224', and a range, as in "
+        "--shape x:1..64,3,224,224: any number of items of a batch",
     )
     add_values(parser)
 
@@ -208,6 +209,11 @@ def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, colon, sizes = text.rpartition(":")
+        if ".." in sizes:
+            raise UserError(
+                f"--shape {text} leaves a size open, and this command takes one size: give one, or use `smartmem "
+                f"compile`, `run` or `verify`, which take a range."
+            )
         if "{" in sizes:
             raise UserError(
                 f"--shape {text} gives a list of sizes, and this command takes one size: give one, or use `smartmem "

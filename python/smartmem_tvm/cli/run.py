@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from .model import (
     compile_model,
     make_inputs,
 )
-from .several_sizes import chosen_size, import_sizes, read_sizes
+from .several_sizes import chosen_size, import_sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,8 +74,7 @@ def execute(args: argparse.Namespace) -> Result:
     model, names, arrays = _load(args) if Path(args.model).is_dir() else _compile(args)
     with step("Running"):
         outputs = dict(zip(names, model.run_whole(arrays)))
-        given = model.without_caches(arrays)
-        (latency,) = medians([inference(model.vm, given, model.function_of(given))], args.repeat, warm_up=1)
+        (latency,) = medians([_inference(model, arrays)], args.repeat, warm_up=1)
     if args.timeline is not None:
         _draw(args, model)
     if args.output is not None:
@@ -90,6 +90,14 @@ def execute(args: argparse.Namespace) -> Result:
         "outputs": {name: _summary(array) for name, array in outputs.items()},
     }
     return Result(data, lambda console: _render(console, data))
+
+
+def _inference(model: Compiled | Loaded, arrays: list[np.ndarray]) -> Callable[[], object]:
+    """Return a function that runs the model once; with an open dimension it cuts the inputs into tiles, too."""
+    if model.open:
+        return lambda: model.run(*arrays)
+    given = model.without_caches(arrays)
+    return inference(model.vm, given, model.function_of(given))
 
 
 def _draw(args: argparse.Namespace, model: Compiled | Loaded) -> None:
@@ -109,7 +117,7 @@ def _load(args: argparse.Namespace):
 
     with step(f"Loading {args.model}"):
         model = load(args.model, args.memory_budget)
-    spec = chosen_size(args, model.sizes) if model.sizes else model.inputs
+    spec = chosen_size(args, model.sizes, groups=model.open) if model.sizes else model.inputs
     return model, model.manifest["outputs"], make_inputs(args, spec, model.limits, model.values)
 
 
@@ -117,16 +125,16 @@ def _compile(args: argparse.Namespace):
     from ..frontend import output_names
     from ..frontend.inputs import id_limits
     from ..ir.public_functions import MAIN
-    from ..ir.several_sizes import size_functions
+    from ..ir.several_sizes import size_functions, tile_groups
 
-    models = read_sizes(args)
-    mod = import_sizes(args, models)
+    read = import_sizes(args)
+    models, mod = read.models, read.module
     functions = size_functions(mod) or [MAIN]
     # Check the input before the costly compilation.
     sizes = {name: model.inputs for name, model in zip(functions, models, strict=True)}
-    spec = chosen_size(args, sizes, asked=False)
+    spec = chosen_size(args, sizes, asked=False, groups=tile_groups(mod))
     arrays = make_inputs(args, spec, id_limits(models[0].proto), models[0].values)
-    del models  # frees their weights, which the module holds in another form
+    del models, read  # frees their weights, which the module holds in another form
     return compile_model(args, mod), output_names(mod, functions[0]), arrays
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``--shape`` with lists of sizes, and the model at each of the sizes."""
+"""``--shape`` with lists of sizes or an open size, and the model at each of the sizes."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, shape_text
@@ -17,10 +19,39 @@ if TYPE_CHECKING:
     import tvm
 
     from ..frontend import Model
+    from ..frontend.open_dimension import Opened
     from ..frontend.spec import Spec
 
-_LIST = re.compile(r"\{(\d+(?:,\d+)*)\}|(\d+)")
+_LIST = re.compile(r"\{(\d+(?:,\d+)*)\}|(\d+\.\.\d+)|(\d+)")
+_DRAWN = 4  # sizes of an open dimension between its ends that are verified. Chosen: each takes a reference's run
 _SHAPE = re.compile(r"(?:--shape=)?(.+):\d+(?:,\d+)*")
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """A file at the sizes of ``--shape``, imported.
+
+    Attributes
+    ----------
+    models : list of Model
+        The model at the size of each function, in their order; one for one size.
+    module : tvm.IRModule
+    open : Opened or None
+        What is known of an open size.
+    """
+
+    models: list[Model]
+    module: tvm.IRModule
+    open: Opened | None = None
+
+    def to_verify(self, seed: int) -> list[Model]:
+        """Return the model at each size that is compared: of an open size at both ends, and at drawn ones."""
+        if self.open is None:
+            return self.models
+        least, most = self.open.range.least, self.open.range.most
+        between = range(least + 1, most)
+        drawn = random.Random(seed).sample(between, min(_DRAWN, len(between)))
+        return [model for items in sorted({least, most, *drawn}) for model in self.open.at(items)]
 
 
 def has_lists(args: argparse.Namespace) -> bool:
@@ -28,26 +59,33 @@ def has_lists(args: argparse.Namespace) -> bool:
     return any("{" in text.rpartition(":")[2] for text in args.shape)
 
 
-def parse_lists(texts: Sequence[str]) -> dict[str, list[tuple[int, ...]]]:
+def has_range(args: argparse.Namespace) -> bool:
+    """Whether a ``--shape`` leaves a size open."""
+    return any(".." in text.rpartition(":")[2] for text in args.shape)
+
+
+def parse_lists(texts: Sequence[str]) -> dict[str, list[tuple[int, ...] | str]]:
     """Return the sizes of each dimension by input name, from texts like ``x:{1,4,8},3,224,224``.
+
+    A range like ``1..64`` stays a text.
 
     Raises
     ------
     UserError
         If a text is none of that form, or a name is repeated.
     """
-    lists: dict[str, list[tuple[int, ...]]] = {}
+    lists: dict[str, list[tuple[int, ...] | str]] = {}
     for text in texts:
         name, colon, sizes = text.rpartition(":")
         found = list(_LIST.finditer(sizes))
         if not (name and colon) or ",".join(each[0] for each in found) != sizes:
             raise UserError(
-                f"--shape {text} must be a name, a colon, and for each dimension a size or a list in braces, as in "
-                f"--shape 'x:{{1,4,8}},3,224,224'."
+                f"--shape {text} must be a name, a colon, and for each dimension a size, a list in braces, or a range, "
+                f"as in --shape 'x:{{1,4,8}},3,224,224' or --shape x:1..8,3,224,224."
             )
         if name in lists:
             raise UserError(f"--shape gives '{name}' twice; give each input one shape, with lists in braces.")
-        lists[name] = [tuple(map(int, (each[1] or each[2]).split(","))) for each in found]
+        lists[name] = [each[2] or tuple(map(int, (each[1] or each[3]).split(","))) for each in found]
     return lists
 
 
@@ -69,6 +107,19 @@ def refuse_taken_apart(argv: Sequence[str]) -> None:
             f"'{name}' is given several shapes in a row, as the shell takes a list in braces apart: put it between "
             f"quotes, as in --shape '{name}:{lists}'."
         )
+
+
+def import_sizes(args: argparse.Namespace) -> Sizes:
+    """Read the file MODEL once, and return it at the sizes of ``--shape``, imported."""
+    from ..frontend import from_onnx, read_open
+
+    if has_range(args):
+        with step(f"Reading and importing {args.model} with an open size"):
+            found = read_open(args.model, parse_lists(args.shape), parse_values(args.value))
+        return Sizes(found.models, found.module, found)
+    models = read_sizes(args)
+    with step(f"Importing {args.model}{f' at {len(models)} sizes' if len(models) > 1 else ''}"):
+        return Sizes(models, from_onnx(models))
 
 
 def read_sizes(args: argparse.Namespace) -> list[Model]:
@@ -103,14 +154,6 @@ def shape_of(spec: Spec) -> dict[str, tuple[int, ...]]:
     return {name: shape for name, (shape, _) in spec.items()}
 
 
-def import_sizes(args: argparse.Namespace, models: Sequence[Model]) -> tvm.IRModule:
-    """Return the module of a model at several sizes, or at one."""
-    from ..frontend import from_onnx
-
-    with step(f"Importing {args.model}{f' at {len(models)} sizes' if len(models) > 1 else ''}"):
-        return from_onnx(models)
-
-
 def size_text(spec: Spec) -> str:
     """Return the shapes of a size's inputs, for a table or a sentence."""
     return ", ".join(f"{name} {shape_text(shape)}" for name, (shape, _) in spec.items())
@@ -127,7 +170,9 @@ def weights_text(manifest: dict) -> str:
     return f"Weights take {megabytes(whole)}, {megabytes(more)} more than those of the largest size{why}.\n"
 
 
-def chosen_size(args: argparse.Namespace, sizes: Mapping[str, Spec], asked: bool = True) -> Spec:
+def chosen_size(
+    args: argparse.Namespace, sizes: Mapping[str, Spec], asked: bool = True, groups: Sequence[Mapping] = ()
+) -> Spec:
     """Return the inputs of the size to run: by ``--shape`` or the shapes in ``--input``, otherwise the first.
 
     Parameters
@@ -136,6 +181,8 @@ def chosen_size(args: argparse.Namespace, sizes: Mapping[str, Spec], asked: bool
         Function of each size -> its inputs.
     asked : bool
         Whether ``--shape`` chooses among the sizes; otherwise it made them.
+    groups : sequence of mapping
+        Of a model with an open dimension: `ir.several_sizes.tile_groups`.
 
     Raises
     ------
@@ -145,6 +192,8 @@ def chosen_size(args: argparse.Namespace, sizes: Mapping[str, Spec], asked: bool
     first = next(iter(sizes.values()))
     if asked and args.shape:
         wanted = parse_shapes(args.shape)
+        if groups:
+            return _open_size(args.model, sizes, groups, wanted)
         fits = [each for each in sizes.values() if all(each.get(name, ((),))[0] == wanted[name] for name in wanted)]
         if not fits:
             known = "; ".join(map(size_text, sizes.values()))
@@ -158,8 +207,52 @@ def chosen_size(args: argparse.Namespace, sizes: Mapping[str, Spec], asked: bool
     for each in sizes.values():
         if all(shape == given.get(name) for name, (shape, _) in each.items()):
             return each
+    if groups and first.keys() <= given.keys():
+        return _open_size(args.model, sizes, groups, {name: given[name] for name in first})
     if len(sizes) == 1 or not first.keys() <= given.keys():
         return first  # whose check says which input is missing or of another shape
     there = ", ".join(f"{name} {shape_text(given[name])}" for name in first)
     known = "; ".join(map(size_text, sizes.values()))
     raise UserError(f"{args.model} has no size for {args.input}, which holds {there}: give one of {known}.")
+
+
+def _open_size(
+    path: str, sizes: Mapping[str, Spec], groups: Sequence[Mapping], wanted: Mapping[str, tuple[int, ...]]
+) -> Spec:
+    """Return the inputs of a model with an open dimension that have the wanted shapes, which may be of some inputs.
+
+    Raises
+    ------
+    UserError
+        If the model takes no such shapes.
+    """
+    for group in groups:
+        tile = group["tiles"][0]
+        spec = sizes[tile["function"]]
+        found = {}
+        for items in _counts(spec, group, wanted):
+            found = {
+                name: (_scaled(shape, share, tile["items"], items), dtype)
+                for (name, (shape, dtype)), share in zip(spec.items(), group["inputs"], strict=True)
+            }
+        if found and all(found.get(name, ((),))[0] == shape for name, shape in wanted.items()):
+            return found
+    least, most = groups[0]["least"], groups[0]["most"]
+    known = "; ".join(size_text(sizes[group["tiles"][0]["function"]]) for group in groups)
+    asked = ", ".join(f"{name} {shape_text(shape)}" for name, shape in wanted.items())
+    raise UserError(f"{path} does not take {asked}: give {least} to {most} times the items of {known}.")
+
+
+def _counts(spec: Spec, group: Mapping, wanted: Mapping[str, tuple[int, ...]]) -> list[int]:
+    """Return the number of items that a wanted shape has, as a list of at most one."""
+    for name, share in zip(spec, group["inputs"], strict=True):
+        if share is not None and len(wanted.get(name, ())) > share["axis"]:
+            items = wanted[name][share["axis"]] // share["each"]
+            return [items] if group["least"] <= items <= group["most"] else []
+    return []
+
+
+def _scaled(shape: tuple[int, ...], share: Mapping | None, before: int, items: int) -> tuple[int, ...]:
+    if share is None:
+        return shape
+    return tuple(dim // before * items if axis == share["axis"] else dim for axis, dim in enumerate(shape))

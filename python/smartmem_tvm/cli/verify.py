@@ -20,7 +20,7 @@ from .model import (
     compile_model,
     make_inputs,
 )
-from .several_sizes import import_sizes, read_sizes, size_text
+from .several_sizes import import_sizes, size_text
 
 if TYPE_CHECKING:
     import onnx
@@ -32,6 +32,7 @@ EXAMPLE = """\
   smartmem verify models/swin_t.onnx                       on random input, within 1e-4 (half precision: 1e-2)
   smartmem verify model.onnx --input x.npz --rtol 1e-3     on your input, less strictly
   smartmem verify model.onnx --shape 'x:{1,4},3,224,224'   each of several sizes, compiled into one model
+  smartmem verify model.onnx --shape x:1..64,3,224,224     an open batch: 1, 64 and some drawn between
 
 An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and
 booleans must be equal, NaN and infinities in the same places. One that does not pass is computed a third time, in
@@ -91,24 +92,24 @@ def execute(args: argparse.Namespace) -> Result:
     from ..ir.public_functions import MAIN
     from ..ir.several_sizes import size_functions
 
-    models = read_sizes(args)
-    mod = import_sizes(args, models)  # first: ONNX Runtime crashes on some files that are refused here
-    sizes = size_functions(mod) or [MAIN]
-    if len(sizes) > 1 and args.input is not None:
+    read = import_sizes(args)  # first: ONNX Runtime crashes on some files that are refused here
+    mod, models = read.module, read.to_verify(args.seed)
+    names = output_names(mod, (size_functions(mod) or [MAIN])[0])
+    if len(models) > 1 and args.input is not None:
         raise UserError("--input has arrays of one size, and several sizes are verified: leave it out, or give one.")
     arrays = [make_inputs(args, each.inputs, id_limits(each.proto), each.values) for each in models]
     rtol, why = usual_tolerance(args, models[0].proto)
     reference = reference_name(models[0])
     with step(f"Running {reference}"):
         expected = [run_reference(each, dict(zip(each.inputs, given))) for each, given in zip(models, arrays)]
-    texts = [f" of {size_text(each.inputs)}" if len(sizes) > 1 else "" for each in models]
-    del models  # frees their weights, which the module holds in another form
+    texts = [f" of {size_text(each.inputs)}" if len(models) > 1 else "" for each in models]
+    del models, read  # frees their weights, which the module holds in another form
     compiled = compile_model(args, mod)
     with step("Running the compiled model"):
         got = [compiled.run_whole(given) for given in arrays]
     outputs: dict[str, dict] = {}
     for number, text in enumerate(texts):
-        names, *both = output_names(mod, sizes[number]), got[number], expected[number]
+        both = got[number], expected[number]
         if not len(both[0]) == len(both[1]) == len(names):
             raise UserError(f"{args.model} has {len(both[1])} outputs for {reference} and {len(both[0])} compiled.")
         found = {name: compare(*pair, rtol, args.atol) for name, *pair in zip(names, *both)}
@@ -137,7 +138,7 @@ def _judged(
     from ..comparison import judge_difference
     from ..frontend import run_exactly
 
-    model = read_sizes(args)[number]
+    model = import_sizes(args).to_verify(args.seed)[number]
     if model.program is not None:
         return outputs  # torch defines its program; the exported graph is no reference
     with step("Computing what differs a third time, in float64"):

@@ -17,7 +17,7 @@ from ..cpu_code import code_generation
 from ..errors import UserError
 from ..ir.graph import continue_log
 from ..ir.public_functions import MAIN, public_functions
-from ..ir.several_sizes import size_functions, with_kernels_once
+from ..ir.several_sizes import size_functions, tile_groups, with_kernels_once
 from ..ir.sizes import LARGE, STREAMED
 from ..output_check import OutputCheck
 from ..pipeline import (
@@ -272,6 +272,19 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
     _require_cpu(target, options)
     _require_main_for_budget(mod, options)
     _require_place_for_caches(target, options)
+    _require_open_on_cpu(mod, target, options)
+
+
+def _require_open_on_cpu(mod: tvm.IRModule, target, options: Options) -> None:
+    if not tile_groups(mod):
+        return
+    if not is_cpu(target):
+        raise UserError(
+            f"A dimension stays open on CPUs only, and the target is '{target.kind.name}': use cpu, or give a list of "
+            f"sizes, as in --shape 'x:{{1,4,8}},3,224,224'."
+        )
+    if options.caches:
+        raise UserError("Caches are of one size, and this model has an open dimension: leave the caches out.")
 
 
 def _require_place_for_caches(target, options: Options) -> None:

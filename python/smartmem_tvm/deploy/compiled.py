@@ -13,7 +13,7 @@ import tvm
 from ..analysis.texel_reads import TexelReads
 from ..ir.cache_rows import caches_of
 from ..ir.public_functions import default_function, entry_functions, public_functions
-from ..ir.several_sizes import size_functions
+from ..ir.several_sizes import size_functions, tile_groups
 from ..narrow import OUTPUT_TYPES, as_stated, stated_types
 from ..target import device_of, has_textures, is_opencl
 from .arguments import Parameter, parameters
@@ -23,6 +23,7 @@ from .outputs import outputs
 from .runnable import Runnable
 from .several_sizes import SizeChoice
 from .streamed import StreamedMachine
+from .tiles import Tiles
 from .weights import Machine, Weight, write_weights
 
 
@@ -141,15 +142,21 @@ class Compiled(Runnable):
         found = {name: caches.outputs(name, outputs(graph, name, kept=bool(self.stream))) for name in self.functions}
         sizes = {name: self.functions[name] for name in self.sizes}
         choose = SizeChoice(sizes) if sizes else None
+        tiles = Tiles(self.open, sizes) if self.open else None
 
         def stated(arrays: list, name: str) -> list:
             dtypes = stated_types(graph, OUTPUT_TYPES, name)
             return as_stated(arrays, None if dtypes is None else caches.outputs(name, dtypes))
 
         every = {name: [each.name for each in params] for name, params in self._parameters.items()}
-        return Session(self.vm, self.functions, default, stated, found, choose=choose, every=every)
+        return Session(self.vm, self.functions, default, stated, found, choose=choose, tiles=tiles, every=every)
 
     @property
     def sizes(self) -> list[str]:
         """Return the functions of a model of several sizes, in the order of the sizes; none for any other model."""
         return size_functions(self.graph)
+
+    @property
+    def open(self) -> list[dict]:
+        """Return the tiles of a model with an open dimension (`ir.several_sizes.tile_groups`); none for any other."""
+        return tile_groups(self.graph)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from .streamed import StreamedMachine
     from .weights import Machine
 
-FORMAT = 7
-_READ = (5, 6, FORMAT)
-"""Formats that are read: one of format 5 is of one size, and one of format 6 has no caches; otherwise they are the
-same."""
+FORMAT = 8
+_READ = (5, 6, 7, FORMAT)
+"""Formats that are read: one of format 5 is of one size, one of format 6 has no caches, and one of format 7 no open
+dimension; otherwise they are the same."""
 _LOADED: dict[Path, int] = {}  # library of this process -> inode of the file that was loaded
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 PLAN = "stream.plan"
@@ -58,6 +58,15 @@ _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
 _CACHE = {"input": str, "output": str, "axis": json_data.is_size}
 _SIZE = {"function": str, "inputs": [_INPUT], "outputs": [str], "own_outputs": [bool], "caches?": [_CACHE]}
+_SHARE = ({"axis": json_data.is_size, "each": json_data.is_size}, None)
+_TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
+_OPEN = {
+    "least": json_data.is_size,
+    "most": json_data.is_size,
+    "inputs": [_SHARE],
+    "outputs": [_SHARE],
+    "tiles": [_TILE],
+}
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
 # The fields that readers of a manifest need.
 _SHAPE = {
@@ -69,6 +78,7 @@ _SHAPE = {
     "own_outputs?": [bool],
     "caches?": [_CACHE],
     "sizes?": [_SIZE],
+    "open?": [_OPEN],
     "weights": [_WEIGHT],
     "sha256": dict,
     "stream?": {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]},
@@ -105,6 +115,11 @@ class Loaded(Runnable):
         return {each["function"]: _spec(each["inputs"]) for each in self.manifest.get("sizes", ())}
 
     @property
+    def open(self) -> list[dict]:
+        """The tiles of a model with an open dimension (`ir.several_sizes.tile_groups`); none for any other."""
+        return self.manifest.get("open", [])
+
+    @property
     def limits(self) -> dict[str, int]:
         """Input name -> exclusive upper bound of its integers, if the model has one (`frontend.inputs.id_limits`)."""
         return {each["name"]: each["ids_below"] for each in self.manifest["inputs"] if each.get("ids_below")}
@@ -130,6 +145,7 @@ class Loaded(Runnable):
     def _first(self) -> Session:
         from .inference_session import Session
         from .several_sizes import SizeChoice
+        from .tiles import Tiles
 
         sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
         described, caches = _functions(self.manifest), _cache_plan(self.manifest)
@@ -137,7 +153,8 @@ class Loaded(Runnable):
         outputs = {name: caches.outputs(name, _outputs(each)) for name, each in described.items()}
         every = {name: [param["name"] for param in each["inputs"]] for name, each in described.items()}
         choose = SizeChoice(functions) if sizes else None
-        return Session(self.vm, functions, None if sizes else "main", outputs=outputs, choose=choose, every=every)
+        tiles, default = Tiles(self.open, functions) if self.open else None, None if sizes else "main"
+        return Session(self.vm, functions, default, outputs=outputs, choose=choose, tiles=tiles, every=every)
 
 
 def _spec(inputs: list[dict]) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -283,6 +300,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "own_outputs": own(compiled.sizes[0] if sizes else "main"),
                 **held(manifest, compiled.sizes[0] if sizes else "main"),
                 **({"sizes": sizes} if sizes else {}),
+                **({"open": compiled.open} if compiled.open else {}),
                 "weights": places,
                 "sha256": {name: checksum(partial / name) for name in (link.file, WEIGHTS, EXPLANATION)},
             }

@@ -20,6 +20,7 @@ from .bound import Bound, Plan
 from .direct_call import DirectCall, gives_plain, is_plain
 from .outputs import Output
 from .several_sizes import SizeChoice
+from .tiles import Tiles
 from .weights import Machine
 
 _thread = threading.local()
@@ -48,6 +49,8 @@ class Session:
         Held during an inference.
     choose : SizeChoice, optional
         Of a model of several sizes: chooses the function by the shapes of the inputs.
+    tiles : Tiles, optional
+        Of a model with an open dimension: cuts the inputs of `run`.
     every : mapping
         Name of each function -> the names of its inputs with those of its caches, for `run_whole`.
     """
@@ -59,6 +62,7 @@ class Session:
     outputs: Mapping[str, Sequence[Output]] = field(default_factory=dict)
     turn: contextlib.AbstractContextManager = field(default_factory=threading.Lock)
     choose: SizeChoice | None = None
+    tiles: Tiles | None = None
     every: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _direct: dict[str | None, DirectCall] = field(default_factory=dict, init=False, repr=False)
 
@@ -74,6 +78,8 @@ class Session:
 
     def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
         """Run a function of the model; see `Compiled.run`."""
+        if function is None and self.tiles is not None:
+            return self.tiles.run(self.run, inputs, named)
         if function is None and self.choose is not None:
             function = self.choose(inputs, named)
         with self.turn:

@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy(
         "onnxruntime_session": "reference",
         "output_names": "spec",
         "read_model": "verbs",
+        "read_open": "verbs",
         "read_sizes": "verbs",
         "reference_name": "reference",
         "run_exactly": "reference",

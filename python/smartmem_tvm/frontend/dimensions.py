@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
 
 from smartmem_tvm.errors import UserError
@@ -101,6 +102,8 @@ def _check_is_tensor(value: onnx.ValueInfoProto, name: str, role: str = "Input")
 def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, int], name: str) -> bool:
     """Write one shape into an input; return whether that changed it. The values of names are added to `named`."""
     given = "x".join(map(str, shape))
+    if not all(isinstance(size, int | np.integer) for size in shape):
+        raise UserError(f"The shape {given} given for input '{value.name}' must have numbers only: give each a size.")
     if any(size < 1 for size in shape):
         raise UserError(f"The shape {given} given for input '{value.name}' must have positive sizes only.")
     tensor = value.type.tensor_type

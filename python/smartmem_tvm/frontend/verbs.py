@@ -34,6 +34,7 @@ from smartmem_tvm.frontend import (
     fold,
     importer,
     onnx_file,
+    open_dimension,
     operators,
     several_sizes,
     torch_file,
@@ -116,6 +117,26 @@ def read_sizes(
         As `read_model`, and if there are no sizes, or too many.
     """
     return several_sizes.bound_to_each(_open(source, values), sizes, bound)
+
+
+@one_at_a_time
+def read_open(source: Source, shapes: open_dimension.Wanted, values: Values = None) -> open_dimension.Opened:
+    """Read and import a model with a dimension that stays open.
+
+    Parameters
+    ----------
+    source, values
+        As in `read_model`.
+    shapes
+        As in `read_model`, with a range like ``1..64`` for a dimension: a text, or a `open_dimension.Range`. Another
+        dimension may have a list of sizes.
+
+    Raises
+    ------
+    UserError
+        As `read_model`, if several dimensions are open, or the items of the dimension are not computed apart.
+    """
+    return open_dimension.opened(_open(source, values), shapes, bound, _imported)
 
 
 def _open(source: Source, values: Values) -> Model:
@@ -203,7 +224,8 @@ def from_onnx(
     ----------
     source, shapes, values
         As in `read_model`, or its result. With a list of shapes, one mapping for each size, the module has a function
-        for each size (docs/shapes.md); so it has for the result of `read_sizes`.
+        for each size (docs/shapes.md); so it has for the result of `read_sizes`. A dimension given as a text like
+        ``1..64`` stays open, and the functions compute tiles of it.
 
     Returns
     -------
@@ -221,6 +243,8 @@ def from_onnx(
     """
     if isinstance(source, list | tuple):
         return several_sizes.joined([_imported(each) for each in source])
+    if open_dimension.has_ranges(shapes) and not isinstance(source, Model):
+        return read_open(source, shapes, values).module
     if shapes is not None and not isinstance(shapes, Mapping) and not isinstance(source, Model):
         return several_sizes.joined([_imported(each) for each in read_sizes(source, shapes, values)])
     return _imported(_read(source, shapes, values))

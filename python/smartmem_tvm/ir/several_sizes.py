@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import tvm
@@ -15,6 +16,11 @@ from .sizes import ARENA
 
 SIZE = "smartmem.size"
 """Function attribute: the number of the function's size, from 0, in the order in which the user gave the sizes."""
+TILE = "smartmem.tile"
+"""Function attribute of a model with an open dimension, JSON: the ``items`` that the function computes, its predicted
+``cost`` (steps of sums), ``least`` and ``most`` items of a call, ``axis`` and ``each`` (`analysis.items.Share`) of each
+of the ``inputs`` and ``outputs``, null for one without items, and the ``group`` of functions that differ in the items
+only."""
 _ALLOCATE = "relax.memory.alloc_storage"
 
 
@@ -43,6 +49,26 @@ def size_functions(mod: tvm.IRModule) -> list[str]:
     """Return the functions of the sizes, in their order; none for a module of one size."""
     sizes = [(int(mod[name].attrs[SIZE]), name) for name in public_functions(mod) if SIZE in (mod[name].attrs or {})]
     return [name for _, name in sorted(sizes)]
+
+
+def tile_groups(mod: tvm.IRModule) -> list[dict]:
+    """Return the groups of functions of a module with an open dimension; none for any other module.
+
+    Returns
+    -------
+    list of dict
+        ``least``, ``most``, ``inputs`` and ``outputs`` as in `TILE`, and ``tiles``, each with ``function``, ``items``
+        and ``cost``.
+    """
+    groups: dict[int, dict] = {}
+    for name in size_functions(mod):
+        if TILE not in (mod[name].attrs or {}):
+            return []
+        facts = json.loads(str(mod[name].attrs[TILE]))
+        common = {key: facts[key] for key in ("least", "most", "inputs", "outputs")}
+        group = groups.setdefault(facts["group"], {**common, "tiles": []})
+        group["tiles"].append({"function": name, "items": facts["items"], "cost": facts["cost"]})
+    return list(groups.values())
 
 
 def with_kernels_once(mod: tvm.IRModule) -> tvm.IRModule:

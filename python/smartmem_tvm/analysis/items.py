@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Items of an open dimension: whether a model computes each of them from itself alone.
+
+A batch is the usual case: image ``b`` of the results depends on image ``b`` of the inputs, and on weights. Then any
+number of items can be computed in tiles, one after the other. The proof looks at the loops of each operator at two
+sizes. Of a tensor whose shape differs, item ``b`` has the indices ``b * each + r`` along one axis, for ``r`` below
+`Share.each`. In every stage that writes such a tensor, the iterator along that axis is replaced by ``b * each + r``.
+What is read of such tensors must then have the form ``b * each + e`` along its axis, and nothing else may contain
+``b``: neither ``e``, nor another index, nor a condition. As indices stay inside of their tensors for all ``b``, ``e``
+is from 0 to ``each - 1``, and the stage reads item ``b`` only, and treats all items alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, relax, sym, tirx
+
+from .._tvm import mapped
+from ..ir.graph import CALL_TIR
+from ..ir.index_map import variables
+from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
+from ..ir.public_functions import MAIN
+from ..ir.walk import collect
+
+_SLICE = "strided_slice"  # the operator whose bounds are integers among its arguments
+
+
+class Mixed(Exception):
+    """Items are not computed apart; the message names the operator, and says why."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Where the items of a tensor lie.
+
+    Attributes
+    ----------
+    axis : int
+        The axis along which items follow one another.
+    each : int
+        Elements of an item along it.
+    """
+
+    axis: int
+    each: int
+
+
+@dataclass
+class ItemWork:
+    """The facts about a model whose items are computed apart.
+
+    Attributes
+    ----------
+    inputs, outputs : list of Share or None
+        Of each input and each output; None for one that all items have in common.
+    products : int
+        Steps of sums for one item.
+    weights : int
+        Elements of the constants that sums read.
+    kernels : int
+        Operators that compute something for items.
+    """
+
+    inputs: list[Share | None]
+    outputs: list[Share | None] = field(default_factory=list)
+    products: int = 0
+    weights: int = 0
+    kernels: int = 0
+
+
+Shares = Share | None | list
+"""Of a tensor, or of the tensors of a tuple."""
+
+
+def item_work(small: tvm.IRModule, large: tvm.IRModule, counts: tuple[int, int]) -> ItemWork:
+    """Prove that a model computes its items apart, and return what that takes.
+
+    Parameters
+    ----------
+    small, large : tvm.IRModule
+        One model after ``LegalizeOps``, at two numbers of items. Function ``main`` has them.
+    counts : tuple of int
+        The numbers of items, each at least 2.
+
+    Raises
+    ------
+    Mixed
+        If an operator mixes items, or has no loops that can be read.
+    """
+    return _Proof(small, large, counts).work()
+
+
+def require_same_graph(one: tvm.IRModule, other: tvm.IRModule, counts: tuple[int, int]) -> None:
+    """Refuse a model whose operators depend on the number of items.
+
+    Parameters
+    ----------
+    one, other : tvm.IRModule
+        One model before ``LegalizeOps``, at two numbers of items.
+    counts : tuple of int
+        The numbers of items.
+
+    Raises
+    ------
+    Mixed
+        If the models differ in an operator, an attribute or a constant. A constant may have a copy for each item, and a
+        shape a dimension with all items.
+    """
+    first, second = (list(_bindings(mod)) for mod in (one, other))
+    known = dict(zip((one[MAIN].params), other[MAIN].params, strict=True))
+    for a, b in zip(first, second):
+        name = _operator(a.value)
+        if not _alike(a.value, b.value, known, counts):
+            raise Mixed(f"operator '{name}' ('{a.var.name}') differs with the number of items")
+        known[a.var] = b.var
+    if len(first) != len(second):
+        raise Mixed("the model has other operators for another number of items")
+
+
+class _Proof:
+    def __init__(self, small: tvm.IRModule, large: tvm.IRModule, counts: tuple[int, int]):
+        self.small, self.large, self.counts = small, large, counts
+        self.shares: dict[ir.Var, Shares] = {}
+        self.weights: set = set()
+
+    def work(self) -> ItemWork:
+        params = zip(self.small[MAIN].params, self.large[MAIN].params, strict=True)
+        for before, var in params:
+            self.shares[var] = self._of_type(before.ty, var.ty, f"input '{var.name}'")
+        self.found = ItemWork([self.shares[var] for var in self.large[MAIN].params])
+        bindings = list(_bindings(self.small)), list(_bindings(self.large))
+        if len(bindings[0]) != len(bindings[1]):
+            raise Mixed("the model has other operators for another number of items")
+        for before, binding in zip(*bindings):
+            self.shares[binding.var] = self._binding(before, binding)
+        result = self._value(self.small[MAIN].body.body, self.large[MAIN].body.body)
+        self.found.outputs = result if isinstance(result, list) else [result]
+        self.found.products //= self.counts[1]
+        return self.found
+
+    def _binding(self, before: relax.Binding, binding: relax.Binding) -> Shares:
+        value = binding.value
+        if not isinstance(value, ir.Call):
+            return self._value(before.value, value)
+        name = _operator(value)
+        shares = self._of_type(before.var.ty, binding.var.ty, f"operator '{name}'")
+        if value.op != CALL_TIR:
+            if _any(shares) or any(_any(self.shares.get(var)) for var in variables(value)):
+                raise Mixed(f"operator '{name}' ('{binding.var.name}') has no loops that can be read")
+            return shares
+        arguments = [self._value(*pair) for pair in zip(before.value.args[1].fields, value.args[1].fields, strict=True)]
+        if not _any(shares) and not _any(arguments):
+            return shares
+        try:
+            kernels = [parse(mod[call.args[0]]) for mod, call in ((self.small, before.value), (self.large, value))]
+            self._kernel(*kernels, dict(zip(kernels[1].inputs, arguments, strict=True)))
+        except Opaque as reason:
+            raise Mixed(f"operator '{name}' ('{binding.var.name}') has no loops that can be read: {reason}") from None
+        except Mixed as reason:
+            raise Mixed(f"operator '{name}' ('{binding.var.name}') {reason}") from None
+        self._count(kernels[1], arguments, value.args[1].fields)
+        return shares
+
+    def _value(self, before, value) -> Shares:
+        if isinstance(value, ir.Tuple):
+            return [self._value(*pair) for pair in zip(before.fields, value.fields, strict=True)]
+        if isinstance(value, relax.TupleGetItem):
+            return self.shares[value.tuple_value][int(value.index)]
+        if isinstance(value, ir.Var):
+            return self.shares[value]
+        if isinstance(value, ir.Constant) and hasattr(value.value, "numpy"):
+            return self._of_constant(before, value)
+        if isinstance(value, relax.ShapeExpr | ir.Expr) and not variables(value):
+            return None
+        raise Mixed(f"a value of type {type(value).__name__} is no operator")
+
+    def _of_type(self, before: ir.Type, ty: ir.Type, what: str) -> Shares:
+        if isinstance(ty, relax.TupleType):
+            return [self._of_type(*pair, what) for pair in zip(before.fields, ty.fields, strict=True)]
+        shapes = [tuple(map(int, each.shape)) if getattr(each, "shape", None) else () for each in (before, ty)]
+        return share_of(*shapes, self.counts, what)
+
+    def _of_constant(self, before, constant) -> Share | None:
+        arrays = before.value.numpy(), constant.value.numpy()
+        found = share_of(arrays[0].shape, arrays[1].shape, self.counts, "a constant")
+        if not _same_numbers(*arrays, self.counts, found):
+            raise Mixed("reads a constant that differs with the number of items, or between items")
+        return found
+
+    def _kernel(self, small: Kernel, large: Kernel, shares: dict) -> None:
+        """Check each stage of an operator; `shares` are those of its inputs."""
+        if len(small.stages) != len(large.stages):
+            raise Mixed("has other loops for another number of items")
+        for before, stage in zip(small.stages, large.stages):
+            for one, other in zip(before.outputs, stage.outputs, strict=True):
+                shares[other] = share_of(shape_of(one), shape_of(other), self.counts, "")
+            _check_stage(stage, shares, self.counts[1])
+
+    def _count(self, kernel: Kernel, arguments: Sequence[Shares], values: Sequence) -> None:
+        self.found.kernels += 1
+        for stage in (each for each in kernel.stages if each.reduction):
+            self.found.products += prod(stage.extents.values())
+            common = [buffer for buffer, share in zip(kernel.inputs, arguments) if share is None]
+            for buffer, value in zip(kernel.inputs, values):
+                if any(buffer.same_as(each) for each in common) and stage.reads(buffer) and value not in self.weights:
+                    self.weights.add(value)
+                    self.found.weights += prod(shape_of(buffer))
+
+
+def share_of(small: Sequence[int], large: Sequence[int], counts: tuple[int, int], what: str) -> Share | None:
+    """Return where the items of a tensor lie, from its shapes at two numbers of items; None if it has none.
+
+    Raises
+    ------
+    Mixed
+        If the shapes are no multiples of the numbers along one axis.
+    """
+    if tuple(small) == tuple(large):
+        return None
+    axes = [axis for axis, (a, b) in enumerate(zip(small, large)) if a != b]
+    if len(small) != len(large) or len(axes) != 1:
+        raise Mixed(f"{what} has the items along several dimensions".strip())
+    (axis,) = axes
+    each, rest = divmod(small[axis], counts[0])
+    if rest or each * counts[1] != large[axis]:
+        raise Mixed(f"{what} has a dimension that is no multiple of the number of items".strip())
+    return Share(axis, each)
+
+
+def _check_stage(stage: Stage, shares: Mapping, count: int) -> None:
+    """Refuse a stage that writes or reads something else of an item than what the module's docstring describes."""
+    written = [shares[buffer] for buffer in stage.outputs]
+    stores = collect(stage.body, tirx.BufferStore)
+    if any((share is None) != (written[0] is None) for share in written):
+        raise Mixed("writes some results for each item, and some for all")
+    if written[0] is None:
+        if any(shares.get(load.source) is not None for load in stage.loads):
+            raise Mixed("computes one result from all items")
+        return
+    along = [store.indices[shares[store.buffer].axis] for store in stores]
+    var, each = along[0], written[0].each
+    if not all(index.same_as(var) for index in along) or not any(var.same_as(one) for one in stage.spatial):
+        raise Mixed("has no loop over the items")
+    if any(share.each != each for share in written):
+        raise Mixed("writes results of several sizes for an item")
+    item, rest = tirx.Var("item", var.ty), tirx.Var("rest", var.ty)
+    analyzer = sym.Analyzer()
+    for one, extent in {**stage.extents, item: count, rest: each}.items():
+        analyzer.bind(one, ir.Range(0, tirx.IntImm(one.ty.dtype, extent)))
+    inside = item * tirx.const(each, var.ty.dtype) + rest if each > 1 else item
+    statements = [substitute(body, {var: inside}) for body in (stage.body, stage.init) if body is not None]
+
+    def own(load):
+        indices, share = [analyzer.simplify(index) for index in load.indices], shares.get(load.source)
+        if share is not None:
+            start = item * tirx.const(share.each, var.ty.dtype)
+            indices[share.axis] = analyzer.simplify(indices[share.axis] - start)
+        return tirx.BufferLoad(load.source, indices)
+
+    for statement in statements:
+        for expr in _expressions(statement, shares):
+            apart = analyzer.simplify(mapped(expr, (ir.TensorLoad, own)))
+            if any(found.same_as(item) for found in variables(apart)):
+                raise Mixed("reads other items, or treats items differently")
+
+
+def _expressions(statement: tirx.Stmt, shares: Mapping) -> Iterator:
+    """Yield the expressions that a statement evaluates, without the index along which it writes items."""
+    for node in collect(statement, (tirx.BufferStore, tirx.Bind, tirx.IfThenElse)):
+        if isinstance(node, tirx.BufferStore):
+            yield from (index for axis, index in enumerate(node.indices) if axis != shares[node.buffer].axis)
+            yield node.value
+        else:
+            yield node.value if isinstance(node, tirx.Bind) else node.condition
+
+
+def _bindings(mod: tvm.IRModule) -> Iterator[relax.Binding]:
+    for block in mod[MAIN].body.blocks:
+        for binding in block.bindings:
+            if not isinstance(binding, relax.VarBinding):
+                raise Mixed(f"'{binding.var.name}' is checked when the model runs")
+            yield binding
+
+
+def _operator(value) -> str:
+    if not isinstance(value, ir.Call):
+        return type(value).__name__
+    if value.op == CALL_TIR:
+        return value.args[0].name_hint
+    return getattr(value.op, "name", "call").removeprefix("relax.")
+
+
+def _any(shares: Shares) -> bool:
+    return any(map(_any, shares)) if isinstance(shares, list) else shares is not None
+
+
+def _same_numbers(small: np.ndarray, large: np.ndarray, counts: tuple[int, int], share: Share | None) -> bool:
+    """Whether a constant holds the same numbers at both numbers of items, and for each item."""
+    if share is None:
+        return np.array_equal(small, large) or (small.dtype.kind == "f" and np.array_equal(small, large, True))
+    first = small.take(range(share.each), share.axis)
+    parts = [
+        part for array, count in zip((small, large), counts, strict=True) for part in np.split(array, count, share.axis)
+    ]
+    return all(np.array_equal(part, first) for part in parts)
+
+
+def _alike(one, other, known: Mapping, counts: tuple[int, int]) -> bool:
+    """Whether two expressions are the same for two numbers of items, under pairs of variables."""
+    if isinstance(one, ir.Var):
+        return known.get(one) == other
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, ir.Call):
+        same = one.op == other.op and tvm_ffi.structural_equal(one.attrs, other.attrs)
+        bounds = counts if _operator(one) == _SLICE else None
+        pairs = zip(one.args, other.args)
+        return (
+            same
+            and len(one.args) == len(other.args)
+            and all(_alike(a, b, known, counts) or (bounds and _bounds_alike(a, b, counts)) for a, b in pairs)
+        )
+    if isinstance(one, ir.Tuple):
+        pairs = zip(one.fields, other.fields)
+        return len(one.fields) == len(other.fields) and all(_alike(a, b, known, counts) for a, b in pairs)
+    if isinstance(one, relax.TupleGetItem):
+        return known.get(one.tuple_value) == other.tuple_value and one.index == other.index
+    if isinstance(one, ir.Constant) and hasattr(one.value, "numpy"):
+        return one.value.same_as(other.value) or _constants_alike(one.value.numpy(), other.value.numpy(), counts)
+    if isinstance(one, relax.ShapeExpr):
+        pairs = [(int(a), int(b)) for a, b in zip(one.values, other.values)]
+        return len(one.values) == len(other.values) and all(_grows(*pair, counts) for pair in pairs)
+    return tvm_ffi.structural_equal(one, other)
+
+
+def _bounds_alike(one, other, counts: tuple[int, int]) -> bool:
+    """Whether the bounds of a slice are the same, or grow with the number of items."""
+    if not (isinstance(one, ir.Tuple) and isinstance(other, ir.Tuple) and len(one.fields) == len(other.fields)):
+        return False
+    pairs = [[getattr(each, "value", None) for each in pair] for pair in zip(one.fields, other.fields)]
+    return all(isinstance(a, int) and isinstance(b, int) and _grows(a, b, counts) for a, b in pairs)
+
+
+def _grows(one: int, other: int, counts: tuple[int, int]) -> bool:
+    return one == other or one * counts[1] == other * counts[0]
+
+
+def _constants_alike(one: np.ndarray, other: np.ndarray, counts: tuple[int, int]) -> bool:
+    try:
+        return _same_numbers(one, other, counts, share_of(one.shape, other.shape, counts, ""))
+    except Mixed:
+        return False

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a model with an open dimension: cut the inputs into tiles of items, and put the results together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import tvm
+
+from ..errors import UserError, shape_text
+from ..tensor_arrays import array_of
+from .arguments import Parameter, TensorKind, foreign
+
+Shape = tuple[int, ...]
+Run = Callable[..., list[np.ndarray]]
+
+
+class Tiles:
+    """The tiles of a model with an open dimension.
+
+    The items are computed apart (`analysis.items`): a tile computes some of them, whichever they are. The last tile
+    computes items again where fewer are left than it has; with fewer items than that in all, the last one is repeated.
+
+    Parameters
+    ----------
+    groups : sequence of mapping
+        As `ir.several_sizes.tile_groups` returns them.
+    functions : mapping
+        Function of each tile -> its inputs.
+    """
+
+    def __init__(self, groups: Sequence[Mapping], functions: Mapping[str, Sequence[Parameter]]):
+        first = functions[groups[0]["tiles"][0]["function"]]
+        self._names = [param.name for param in first]
+        self._groups = [_Group(each, functions) for each in groups]
+        self._first = groups[0]["tiles"][0]["function"]
+
+    def run(self, run: Run, inputs: Sequence, named: Mapping[str, object]) -> list[np.ndarray]:
+        """Run the tiles that take the inputs, and return the outputs in order.
+
+        Parameters
+        ----------
+        run : callable
+            ``run(*inputs, function=name)``: run a tile.
+        inputs, named
+            As for `Runnable.run`.
+
+        Raises
+        ------
+        UserError
+            If the inputs have other shapes, more items than the model takes, or differ in their number of items.
+        """
+        values = self._in_order(inputs, named)
+        if values is None:
+            return run(*inputs, function=self._first, **named)  # which refuses them
+        values = [value if hasattr(value, "shape") else np.asarray(value) for value in values]
+        shapes = [tuple(map(int, value.shape)) for value in values]
+        group = next((each for each in self._groups if each.fits(shapes)), None)
+        if group is None:
+            given = ", ".join(f"'{name}' {shape_text(shape)}" for name, shape in zip(self._names, shapes, strict=True))
+            known = "; or ".join(each.text(self._names) for each in self._groups)
+            raise UserError(f"This model takes {known}, and {given} came: give these shapes, or compile it for others.")
+        return group.run(run, values, group.items(self._names, shapes))
+
+    def _in_order(self, inputs: Sequence, named: Mapping[str, object]) -> list | None:
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            given = {**inputs[0], **named}
+        else:
+            given = {**dict(zip(self._names, inputs)), **named} if len(inputs) <= len(self._names) else {}
+        return [given[name] for name in self._names] if given.keys() == set(self._names) else None
+
+
+class _Group:
+    """The tiles of a model whose other dimensions have one size."""
+
+    def __init__(self, facts: Mapping, functions: Mapping[str, Sequence[Parameter]]):
+        self._least, self._most = facts["least"], facts["most"]
+        self._inputs, self._outputs = facts["inputs"], facts["outputs"]
+        self._tiles = {each["items"]: each for each in facts["tiles"]}
+        one = facts["tiles"][0]
+        self._dims = [
+            _without_items(param, share, one["items"])
+            for param, share in zip(functions[one["function"]], self._inputs, strict=True)
+        ]
+        self.cover = lru_cache(maxsize=None)(self._cover)
+
+    def fits(self, shapes: Sequence[Shape]) -> bool:
+        """Whether inputs have the shapes of this group, up to the number of items."""
+        return all(
+            len(shape) == len(dims) and all(dim in (None, size) for dim, size in zip(dims, shape))
+            for shape, dims in zip(shapes, self._dims, strict=True)
+        )
+
+    def text(self, names: Sequence[str]) -> str:
+        """Return the shapes of the inputs for a sentence."""
+        texts = []
+        for name, dims, share in zip(names, self._dims, self._inputs, strict=True):
+            times = f"*{share['each']}" if share and share["each"] > 1 else ""
+            span = f"({self._least}..{self._most}){times}"
+            texts.append(f"'{name}' {shape_text(span if dim is None else dim for dim in dims)}")
+        return ", ".join(texts)
+
+    def items(self, names: Sequence[str], shapes: Sequence[Shape]) -> int:
+        """Return the number of items that all inputs have."""
+        counts: dict[int, str] = {}
+        for name, shape, share in zip(names, shapes, self._inputs, strict=True):
+            if share is None:
+                continue
+            count, rest = divmod(shape[share["axis"]], share["each"])
+            if rest or not self._least <= count <= self._most:
+                raise UserError(
+                    f"Input '{name}' has shape {shape_text(shape)}, and this model takes {self.text(names)}: give as "
+                    f"many items as it takes, or compile it for more."
+                )
+            counts.setdefault(count, name)
+        if len(counts) > 1:
+            (one, first), (other, second), *_ = counts.items()
+            raise UserError(f"Input '{first}' has {one} items and input '{second}' {other}: give both as many.")
+        return next(iter(counts))
+
+    def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
+        """Run the tiles of inputs that fit."""
+        tiles = self.cover(count)
+        if sum(tiles) == count and len(tiles) == 1:
+            return run(*values, function=self._tiles[count]["function"])
+        arrays = [value if share is None else _array(value) for value, share in zip(values, self._inputs, strict=True)]
+        parts, done = [], 0
+        for items in tiles:
+            first = min(done, max(0, count - items))  # the last tile ends with the last item, if there are as many
+            given = [_items(*pair, first, items, count) for pair in zip(arrays, self._inputs, strict=True)]
+            results = run(*given, function=self._tiles[items]["function"])
+            kept = slice(done - first, min(items, count - first))
+            parts.append([_kept(*pair, kept) for pair in zip(results, self._outputs, strict=True)])
+            done = first + items
+        return [_joined(pieces, share) for pieces, share in zip(zip(*parts), self._outputs, strict=True)]
+
+    def _cover(self, count: int) -> tuple[int, ...]:
+        """Return the tiles that take the least time for a number of items, larger ones first."""
+        best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        for left in range(1, count + 1):
+            ways = ((best[max(0, left - items)], items, each["cost"]) for items, each in self._tiles.items())
+            best.append(min((rest[0] + cost, (*rest[1], items)) for rest, items, cost in ways))
+        return tuple(sorted(best[count][1], reverse=True))
+
+
+def _without_items(param: Parameter, share: Mapping | None, items: int) -> tuple[int | None, ...]:
+    """Return the dimensions of an input, None for that with the items."""
+    if not isinstance(param.kind, TensorKind) or param.kind.dims is None:
+        raise UserError(f"Input '{param.name}' of a model with an open dimension is no tensor: compile one size.")
+    dims = tuple(map(int, param.kind.dims))
+    if share is None:
+        return dims
+    if share["axis"] >= len(dims) or dims[share["axis"]] != share["each"] * items:
+        raise UserError(f"Input '{param.name}' has no items where its model has them: compile the model again.")
+    return tuple(None if axis == share["axis"] else dim for axis, dim in enumerate(dims))
+
+
+def _array(value: object) -> np.ndarray:
+    """Return an input as an array, in the same memory if that is a CPU's."""
+    there = foreign(value, tvm.cpu())
+    if there is not None:
+        return array_of(there)
+    return value.numpy() if isinstance(value, tvm.runtime.Tensor) else np.asarray(value)
+
+
+def _items(array, share: Mapping | None, first: int, items: int, count: int):
+    """Return the items of a tile of an input; beyond the last one, that one again."""
+    if share is None:
+        return array
+    axis, each = share["axis"], share["each"]
+    if first + items <= count:
+        part = array[(slice(None),) * axis + (slice(first * each, (first + items) * each),)]
+    else:
+        places = np.minimum(np.arange(first, first + items), count - 1)
+        part = array.take((places[:, None] * each + np.arange(each)).ravel(), axis)
+    return np.ascontiguousarray(part)
+
+
+def _kept(array: np.ndarray, share: Mapping | None, kept: slice) -> np.ndarray:
+    if share is None:
+        return array
+    each = share["each"]
+    return array[(slice(None),) * share["axis"] + (slice(kept.start * each, kept.stop * each),)]
+
+
+def _joined(pieces: Sequence[np.ndarray], share: Mapping | None) -> np.ndarray:
+    if share is None:
+        return pieces[0]
+    return np.ascontiguousarray(pieces[0]) if len(pieces) == 1 else np.concatenate(pieces, share["axis"])

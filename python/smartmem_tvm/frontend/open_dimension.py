@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dimension that stays open: a model at the numbers of items that tiles of it have.
+
+The front end and the passes need numbers for all sizes. So a model is imported for 2 and for 3 items, and
+`analysis.items` proves that it computes items apart. Then any number of items is a sum of tiles, and the module has a
+function for each tile, as a model of several sizes has. `deploy.tiles` cuts inputs into tiles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import onnx
+import tvm
+from tvm import relax
+
+from smartmem_tvm.analysis.items import ItemWork, Mixed, item_work, require_same_graph
+from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.onnx_file import Model
+from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
+from smartmem_tvm.ir.public_functions import MAIN
+from smartmem_tvm.ir.several_sizes import TILE, with_sizes
+
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_PROBES = (2, 3)  # items; with 1 a shape would not show which axis has the items
+# Items of tiles, powers of 2 and numbers half-way. Chosen: with padding to the next one at most a third of a tile's
+# items is for nothing. 64 is the largest as weights are then read seldom enough (`_WEIGHT`).
+_TILES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+# Steps of sums that take as long as reading a weight once for each tile: a model of time of one tile. Assumed.
+_WEIGHT = 12
+_KERNEL = 20_000  # steps of sums that take as long as a launch: 0.5 microseconds. Assumed.
+# The share of a tile's time up to which reading weights and launches do not matter: no larger tile is made then.
+# Chosen: half of what an open dimension may cost beside a fixed one.
+_ENOUGH = 0.08
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers of items that an open dimension takes, both ends included."""
+
+    least: int
+    most: int
+
+    @classmethod
+    def read(cls, text: str) -> Range | None:
+        """Return the range that a text like ``1..64`` names, None if it is none."""
+        found = _RANGE.fullmatch(text.strip())
+        return cls(*map(int, found.groups())) if found else None
+
+    def __str__(self) -> str:
+        return f"{self.least}..{self.most}"
+
+
+Dims = Sequence[int | Range | Sequence[int]]
+Wanted = Mapping[str, Dims]
+"""Input name -> for each dimension a size, a range, or sizes that it takes."""
+
+
+def with_ranges(shapes: Mapping[str, Sequence]) -> Wanted:
+    """Return shapes with a `Range` for each text like ``1..64`` in them."""
+    return {
+        name: tuple((Range.read(dim) or dim) if isinstance(dim, str) else dim for dim in shape)
+        for name, shape in shapes.items()
+    }
+
+
+def has_ranges(shapes: object) -> bool:
+    """Whether shapes leave a dimension open."""
+    if not isinstance(shapes, Mapping):
+        return False
+    return any(isinstance(dim, str | Range) for shape in shapes.values() for dim in shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model with an open dimension.
+
+    Attributes
+    ----------
+    range : Range
+    module : tvm.IRModule
+        A function for each tile.
+    models : list of Model
+        The model bound to the items of each function, in their order.
+    at : callable
+        Number of items -> the model bound to it, for each list of other sizes.
+    """
+
+    range: Range
+    module: tvm.IRModule
+    models: list[Model]
+    at: Callable[[int], list[Model]]
+
+
+def opened(model: Model, shapes: Wanted, bind: Callable, load: Callable[[Model], tvm.IRModule]) -> Opened:
+    """Return a model with an open dimension.
+
+    Parameters
+    ----------
+    model : Model
+        Its dimensions are open yet.
+    bind : callable
+        ``bind(model, shapes)``: give each dimension a number, in place.
+    load : callable
+        Bound model -> its module.
+
+    Raises
+    ------
+    UserError
+        If `shapes` has other than one range, or the model does not compute items apart.
+    """
+    wanted = with_ranges(shapes)
+    span = _range_of(wanted)
+
+    def sizes(graph: onnx.GraphProto, items: int) -> list[dict[str, tuple[int, ...]]]:
+        one = {name: [_numbers(dim, items) for dim in shape] for name, shape in wanted.items()}
+        return expanded(one, graph)
+
+    def at(items: int) -> list[Model]:
+        return bound_to_each(model, lambda graph: sizes(graph, items), bind)
+
+    groups = len(at(span.most))  # first: an input may be too large at the bound
+    modules, models = [], []
+    for number in range(groups):
+        made = _Group(number, span, lambda items, number=number: at(items)[number], load).tiles()
+        models += [each for each, _ in made]
+        modules += [each for _, each in made]
+    refuse_too_many(len(modules))
+    return Opened(span, with_sizes(modules), models, at)
+
+
+def _range_of(wanted: Wanted) -> Range:
+    dims = [(name, axis, dim) for name, shape in wanted.items() for axis, dim in enumerate(shape)]
+    for name, axis, dim in dims:
+        if isinstance(dim, str):
+            raise UserError(
+                f"Dimension {axis} of input '{name}' is given as '{dim}': give a number, or a range like '1..64'."
+            )
+    ranges = {dim: (name, axis) for name, axis, dim in dims if isinstance(dim, Range)}
+    (span, (name, axis)), *others = ranges.items()
+    if others:
+        other = others[0]
+        raise UserError(
+            f"Dimension {axis} of '{name}' is open as {span} and dimension {other[1][1]} of '{other[1][0]}' as "
+            f"{other[0]}, and one dimension of a model stays open: give the other as a list of sizes, as in "
+            f"--shape 'x:1..8,{{64,128}}'."
+        )
+    if not 1 <= span.least < span.most:
+        raise UserError(f"Dimension {axis} of '{name}' is open as {span}: give at least 1, and more than that at most.")
+    return span
+
+
+def _numbers(dim: int | Range | Sequence[int], items: int) -> tuple[int, ...]:
+    if isinstance(dim, Range):
+        return (items,)
+    return tuple(dim) if isinstance(dim, list | tuple) else (dim,)
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """The tiles of a model whose other dimensions have one size."""
+
+    number: int
+    range: Range
+    at: Callable[[int], Model]
+    load: Callable[[Model], tvm.IRModule]
+
+    def tiles(self) -> list[tuple[Model, tvm.IRModule]]:
+        loaded = {items: self._loaded(items) for items in _PROBES}
+        work = self._proved(loaded)
+        wanted = tile_items(work, self.range.most)
+        made = []
+        for items in wanted:
+            model, mod = loaded[items] if items in loaded else self._loaded(items)
+            self._require_same(loaded[_PROBES[0]][1], mod, items)
+            facts = {
+                "group": self.number,
+                "items": items,
+                "cost": cost(work, items),
+                "least": self.range.least,
+                "most": self.range.most,
+                "inputs": [share and asdict(share) for share in work.inputs],
+                "outputs": [share and asdict(share) for share in work.outputs],
+            }
+            mod[MAIN] = mod[MAIN].with_attr(TILE, json.dumps(facts))
+            made.append((model, mod))
+        return made
+
+    def _loaded(self, items: int) -> tuple[Model, tvm.IRModule]:
+        model = self.at(items)
+        return model, self.load(model)
+
+    def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
+        modules = [loaded[items][1] for items in _PROBES]
+        try:
+            require_same_graph(*modules, _PROBES)
+            work = item_work(*(_LOOPS(mod) for mod in modules), _PROBES)
+        except Mixed as reason:
+            raise self._refusal(reason) from None
+        if not any(work.inputs):
+            raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
+        return work
+
+    def _require_same(self, one: tvm.IRModule, other: tvm.IRModule, items: int) -> None:
+        try:
+            require_same_graph(one, other, (_PROBES[0], items))
+        except Mixed as reason:
+            raise self._refusal(reason) from None
+
+    def _refusal(self, reason: Mixed) -> UserError:
+        model = self.at(_PROBES[0])
+        return UserError(
+            f"{model.name}: a dimension given as {self.range} stays open where items along it are computed apart, and "
+            f"{reason}: give a list of sizes instead, as in --shape 'x:{{1,4,8}},3,224,224'."
+        )
+
+
+_LOOPS = tvm.transform.Sequential(
+    [
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.LegalizeOps(),
+    ]
+)
+"""From operators to loop programs."""
+
+
+def cost(work: ItemWork, items: int) -> int:
+    """Return the predicted time of a tile, in steps of sums."""
+    return items * work.products + _once(work)
+
+
+def _once(work: ItemWork) -> int:
+    """Return what a tile takes for any number of items: its weights are read, its kernels launched."""
+    return _WEIGHT * work.weights + _KERNEL * work.kernels
+
+
+def tile_items(work: ItemWork, most: int) -> list[int]:
+    """Return the numbers of items of the tiles of a model, ascending.
+
+    Parameters
+    ----------
+    most : int
+        The most items that a caller has.
+    """
+    found = []
+    for items in _TILES:
+        if found and items > most:
+            break
+        found.append(items)
+        if _once(work) <= _ENOUGH * cost(work, items):
+            break
+    return found

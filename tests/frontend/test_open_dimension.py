@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dimension that stays open: right for drawn numbers of items beside ONNX Runtime, or refused with the operator."""
+
+import numpy as np
+import pytest
+
+import smartmem_tvm
+from open_models import N, dims, drawn, encoder, expected, layers, model, weights
+from smartmem_tvm import UserError
+from smartmem_tvm.analysis.items import ItemWork
+from smartmem_tvm.frontend import from_onnx, open_dimension
+from smartmem_tvm.frontend.open_dimension import Range, has_ranges, tile_items
+from smartmem_tvm.graph_report import graph_cost
+from smartmem_tvm.ir.several_sizes import tile_groups
+
+SIZES = (1, 2, 3, 7, 13, 16)
+_ROWS = {"w": weights(4, 6)}
+APART = {
+    "layers": layers(),
+    "attention": encoder(),
+    "convolution": model(
+        [
+            ("Conv", ["x", "k"], "c", {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+            ("MaxPool", ["c"], "m", {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),
+            ("GlobalAveragePool", ["m"], "g", {}),
+            ("Flatten", ["g"], "y", {}),
+        ],
+        [N, 3, 7, 5],
+        {"k": weights(8, 3, 3, 3)},
+    ),
+    "items in the middle": model(
+        [("MatMul", ["x", "w"], "m", {}), ("Softmax", ["m"], "s", {"axis": 0}), ("Exp", ["s"], "y", {})],
+        [5, N, 4],
+        _ROWS,
+    ),
+    "items turned to the end": model(
+        [("MatMul", ["x", "w"], "m", {}), ("Transpose", ["m"], "t", {"perm": [1, 0]}), ("Tanh", ["t"], "y", {})],
+        [N, 4],
+        _ROWS,
+    ),
+    "one row for all, expanded to each": model(
+        [
+            ("Shape", ["x"], "s", {"start": 0, "end": 1}),
+            ("Concat", ["s", "rest"], "e", {"axis": 0}),
+            ("Expand", ["row", "e"], "r", {}),
+            ("Concat", ["r", "x"], "c", {"axis": 1}),
+            ("MatMul", ["c", "w"], "y", {}),
+        ],
+        [N, 3, 4],
+        {"rest": np.array([1, 4]), "row": weights(1, 1, 4), **_ROWS},
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=APART)
+def opened(request):
+    proto = APART[request.param]
+    return proto, smartmem_tvm.compile(from_onnx(proto, dims(proto, "1..16")))
+
+
+def test_drawn_numbers_of_items(opened):
+    proto, compiled = opened
+    for seed, items in enumerate(SIZES):
+        x = drawn(proto, items, seed)
+        (found,) = compiled.run(x)
+        wanted = expected(proto, x)
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_are_those_of_a_static_compile(opened):
+    proto, compiled = opened
+    for each in compiled.open[0]["tiles"]:
+        alone = graph_cost(smartmem_tvm.optimize(from_onnx(proto, dims(proto, each["items"]))))
+        found = graph_cost(compiled.graph, each["function"])
+        assert (found.kernels, found.layout_kernels) == (alone.kernels, alone.layout_kernels)
+
+
+_BATCH = [("Shape", ["x"], "s", {"start": 0, "end": 1})]
+MIXED = {
+    "mean": ([("ReduceMean", ["x"], "y", {"axes": [0]})], {}, "'mean'"),
+    "softmax": ([("Softmax", ["x"], "y", {"axis": 0})], {}, "'softmax'"),
+    "first": ([("Gather", ["x", "i"], "y", {"axis": 0})], {"i": np.array(0)}, "computes one result from all items"),
+    "products of pairs": (
+        [("Transpose", ["x"], "t", {"perm": [1, 0]}), ("MatMul", ["x", "t"], "y", {})],
+        {},
+        "items along several dimensions",
+    ),
+    "turned around": (
+        [("Slice", ["x", "last", "end", "zero", "back"], "y", {})],
+        {"last": np.array([-1]), "end": np.array([-100]), "zero": np.array([0]), "back": np.array([-1])},
+        "operator 'strided_slice'",
+    ),
+    "number of items": (
+        [*_BATCH, ("Cast", ["s"], "f", {"to": 1}), ("Div", ["x", "f"], "y", {})],
+        {},
+        "operator 'divide' .* differs with the number of items",
+    ),
+    "running sum": ([("CumSum", ["x", "zero"], "y", {})], {"zero": np.array(0)}, "operator 'cumsum'"),
+    "place in the batch": (
+        [
+            ("Shape", ["x"], "s", {"start": 0, "end": 1}),
+            ("Squeeze", ["s"], "n0", {}),
+            ("Range", ["zero", "n0", "one"], "r", {}),
+            ("Cast", ["r"], "f", {"to": 1}),
+            ("Unsqueeze", ["f", "last"], "c", {}),
+            ("Add", ["x", "c"], "y", {}),
+        ],
+        {"zero": np.array(0), "one": np.array(1), "last": np.array([1])},
+        "operator 'add' .* differs with the number of items",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MIXED)
+def test_an_operator_that_mixes_items_is_named(case):
+    nodes, constants, words = MIXED[case]
+    proto = model(nodes, [N, 4], constants)
+    with pytest.raises(UserError, match=rf"given as 1\.\.8 stays open .*{words}.*: give a list of sizes instead"):
+        from_onnx(proto, dims(proto, "1..8"))
+
+
+def test_another_dimension_may_have_a_list():
+    proto = model([("MatMul", ["x", "w"], "m", {}), ("Relu", ["m"], "y", {})], [N, "length", 4], _ROWS)
+    compiled = smartmem_tvm.compile(from_onnx(proto, {"x": ("1..5", (3, 7), 4)}))
+    assert len(compiled.open) == 2
+    for shape in ((1, 3, 4), (5, 3, 4), (2, 7, 4), (3, 7, 4)):
+        x = weights(*shape)
+        np.testing.assert_allclose(compiled.run(x)[0], expected(proto, x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(UserError, match=r"takes 'x' \(1\.\.5\)x3x4; or 'x' \(1\.\.5\)x7x4, and 'x' 2x4x4 came"):
+        compiled.run(weights(2, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (("0..4", 16), "give at least 1"),
+        (("4..4", 16), "more than that at most"),
+        (("many", 16), "given as 'many': give a number, or a range like '1..64'"),
+        (("1..4", "1..16"), "one dimension of a model stays open"),
+        (("1..4", 15), "contradicts"),
+    ],
+)
+def test_what_is_no_range(shape, words):
+    with pytest.raises(UserError, match=words):
+        from_onnx(layers(), {"x": shape})
+
+
+def test_other_targets_are_refused():
+    with pytest.raises(UserError, match="stays open on CPUs only, and the target is 'opencl'"):
+        smartmem_tvm.compile(from_onnx(layers(), {"x": ("1..2", 16)}), "opencl")
+
+
+def test_tiles_grow_until_weights_are_read_seldom_enough():
+    convolution = ItemWork([], products=100_000_000, weights=100_000, kernels=5)
+    linear = ItemWork([], products=1_000_000, weights=1_000_000, kernels=5)
+    assert tile_items(convolution, 16) == [1]
+    assert tile_items(linear, 7) == [1, 2, 3, 4, 6]
+    assert tile_items(linear, 1000) == list(open_dimension._TILES)
+
+
+def test_ranges_are_read():
+    assert Range.read("1..64") == Range(1, 64) and str(Range(1, 64)) == "1..64"
+    assert Range.read("1..") is None and not has_ranges({"x": (1, 2)}) and not has_ranges([{"x": (1, 2)}])
+    assert tile_groups(from_onnx(layers(), {"x": (2, 16)})) == []

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small ONNX models whose input ``x`` has an open dimension, and ONNX Runtime's results for them."""
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+N = "n"
+
+
+def model(nodes, shape, constants=None, dtype=TensorProto.FLOAT) -> onnx.ModelProto:
+    """A model of ``(operator, inputs, output, attributes)``; the last output is the model's."""
+    made = [helper.make_node(kind, inputs, [output], **attributes) for kind, inputs, output, attributes in nodes]
+    given = helper.make_tensor_value_info("x", dtype, shape)
+    result = helper.make_tensor_value_info(nodes[-1][2], TensorProto.FLOAT, None)
+    held = [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()]
+    graph = helper.make_graph(made, "open", [given], [result], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def weights(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def layers(width=16, depth=2) -> onnx.ModelProto:
+    """Linear layers with ReLU: x is (n, width)."""
+    nodes, constants, last = [], {}, "x"
+    for number in range(depth):
+        constants |= {f"w{number}": weights(width, width, seed=number), f"b{number}": weights(width, seed=9)}
+        nodes.append(("Gemm", [last, f"w{number}", f"b{number}"], f"g{number}", {}))
+        nodes.append(("Relu", [f"g{number}"], last := f"r{number}", {}))
+    return model(nodes, [N, width], constants)
+
+
+def encoder(length=5, width=8, heads=2) -> onnx.ModelProto:
+    """Attention over ids (n, length) with an embedding, whose heads are a dimension together with the batch."""
+    each = width // heads
+    nodes = [("Gather", ["table", "x"], "e", {}), ("Add", ["e", "place"], "h", {})]
+    for name in "qkv":
+        nodes += [
+            ("MatMul", ["h", f"w{name}"], f"{name}0", {}),
+            ("Reshape", [f"{name}0", "split"], f"{name}1", {}),
+            ("Transpose", [f"{name}1"], f"{name}2", {"perm": [0, 2, 1, 3]}),
+            ("Reshape", [f"{name}2", "together"], name, {}),
+        ]
+    nodes += [
+        ("Transpose", ["k"], "t", {"perm": [0, 2, 1]}),
+        ("MatMul", ["q", "t"], "s", {}),
+        ("Softmax", ["s"], "p", {"axis": -1}),
+        ("MatMul", ["p", "v"], "o", {}),
+        ("Reshape", ["o", "apart"], "o1", {}),
+        ("Transpose", ["o1"], "o2", {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["o2", "joined"], "y", {}),
+    ]
+    shapes = {
+        "split": [-1, length, heads, each],
+        "together": [-1, length, each],
+        "apart": [-1, heads, length, each],
+        "joined": [-1, length, width],
+    }
+    constants = {name: np.array(shape, "int64") for name, shape in shapes.items()}
+    constants |= {f"w{name}": weights(width, width, seed=number) for number, name in enumerate("qkv")}
+    constants |= {"table": weights(11, width), "place": weights(length, width)}
+    return model(nodes, [N, length], constants, TensorProto.INT64)
+
+
+def expected(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """What ONNX Runtime computes."""
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+def drawn(proto: onnx.ModelProto, items: int, seed: int = 0) -> np.ndarray:
+    """An input with so many items; ids are below 11."""
+    (value,) = proto.graph.input
+    shape = [dim.dim_value or items for dim in value.type.tensor_type.shape.dim]
+    random = np.random.default_rng(seed)
+    if value.type.tensor_type.elem_type == TensorProto.INT64:
+        return random.integers(0, 11, shape)
+    return random.standard_normal(shape).astype("float32")
+
+
+def dims(proto: onnx.ModelProto, span: str) -> dict[str, tuple]:
+    """The shapes of its input, with the range for the open dimension."""
+    (value,) = proto.graph.input
+    return {"x": tuple(dim.dim_value or span for dim in value.type.tensor_type.shape.dim)}
