@@ -13,6 +13,7 @@ from smartmem_tvm.cli import main
 from smartmem_tvm.tools.bench.plan_measurements import Plan
 
 LISTS = "x:{1,3},4,8"
+TIMES = ("compile_seconds", "compile_steps", "peak_mb")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_inputs_of_a_file_choose_the_size_of_a_model(smartmem, tmp_path):
             np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-4)
 
 
-ONE = {"plan": [], "isa": [], "report": ["-o", "o.html"], "export-graph": ["-o", "o.onnx"]}
+ONE = {"isa": [], "export-graph": ["-o", "o.onnx"]}
 
 
 @pytest.mark.parametrize("command", ONE)
@@ -79,9 +80,43 @@ def test_a_command_that_takes_one_size(folder, smartmem, command, tmp_path, monk
     refused(outcome, "holds 2 sizes of a model, and this command takes a folder of one", "--shape x:1,4,8")
 
 
+def test_a_list_for_a_command_that_takes_one_size(symbolic_path, smartmem, tmp_path):
+    refused(smartmem("accesses", symbolic_path, "--shape", LISTS), "gives a list of sizes, and this command takes one")
+    outcome = smartmem("plan", symbolic_path, "--shape", LISTS, "-o", tmp_path / "plan.svg")
+    refused(outcome, "what is shown of one size")
+
+
 @pytest.mark.parametrize("command", ["stats", "explain", "plan"])
-def test_a_list_for_a_command_that_takes_one_size(symbolic_path, smartmem, command):
-    refused(smartmem(command, symbolic_path, "--shape", LISTS), "gives a list of sizes, and this command takes one")
+def test_a_command_that_shows_each_size(symbolic_path, smartmem, command):
+    alone = [smartmem(command, symbolic_path, "--shape", f"x:{batch},4,8", "--json").data for batch in (1, 3)]
+    found = smartmem(command, symbolic_path, "--shape", LISTS, "--json").data["sizes"]
+    assert [each["shapes"] for each in found] == [{"x": [1, 4, 8]}, {"x": [3, 4, 8]}]
+    for one, each in zip(alone, found, strict=True):
+        same = [key for key in one if key not in TIMES]
+        assert same and {key: each[key] for key in same} == {key: one[key] for key in same}
+
+
+def test_titles_of_sizes(symbolic_path, smartmem):
+    found = smartmem("plan", symbolic_path, "--shape", LISTS)
+    assert found.code == 0 and "x 1x4x8" in found.out and "x 3x4x8" in found.out, found.err
+
+
+def test_the_plan_of_a_size_of_a_folder(folder, smartmem):
+    plans = [smartmem("plan", folder, "--shape", f"x:{batch},4,8", "--json").data for batch in (1, 3)]
+    assert [each["tensors"][0]["shape"][0] for each in plans] == [1, 3]
+    assert 0 < plans[0]["live_bytes"] < plans[1]["live_bytes"]
+    assert smartmem("plan", folder, "--json").data["live_bytes"] == plans[1]["live_bytes"]
+    assert "Of 2 sizes this is the one" in smartmem("plan", folder).out
+    refused(smartmem("plan", folder, "--shape", "x:2,4,8"), "has no size of --shape x:2,4,8")
+    live = smartmem("inspect", folder, "--json").data["live_bytes"]
+    assert list(live.values()) == [each["live_bytes"] for each in plans]
+    assert smartmem("inspect", folder).out.count("in use at once)") == 2
+
+
+def test_a_report_shows_the_first_size(folder, smartmem, tmp_path):
+    found = smartmem("report", folder, "-o", tmp_path / "o.html")
+    assert found.code == 0 and "x: float32 1x4x8; the first of 2 sizes" in " ".join(found.out.split()), found
+    assert "the first of 2 sizes" in (tmp_path / "o.html").read_text()
 
 
 def test_bench_has_a_row_for_each_size(symbolic_path, smartmem, monkeypatch, tmp_path):

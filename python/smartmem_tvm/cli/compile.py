@@ -90,6 +90,7 @@ def execute(args: argparse.Namespace) -> Result:
         "graphs": {"before": before, "after": record_graph(compiled.graph, names[0])},
         "rules": compiled.rules,
         "memory": compiled.memory,
+        "memory_by_size": compiled.size_memory,
         "launched": by_size[names[0]],
         "launched_by_size": {name: by_size[name] for name in compiled.sizes},
     }

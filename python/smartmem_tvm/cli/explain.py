@@ -12,6 +12,7 @@ from .explain_schedules import explain_schedules
 from .explain_tables import full_tables, summary_tables
 from .explain_why import explain_why
 from .model import add_compilation, add_memory_budget, add_model, add_threads, import_model, options
+from .several_sizes import at_each_size, has_lists
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Run the graph passes, collecting the operators on the way and the decisions at the end."""
+    if has_lists(args):
+        return at_each_size(args, execute)
     if args.why is not None:
         return explain_why(args)
     if args.schedules:

@@ -90,7 +90,7 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
             lambda args: args.command is not None, (*COMPILATION, "rtol", "atol"), "--command says what fails, and how"
         ),
     ),
-    "plan": (_for_a_folder("memory_budget"),),
+    "plan": (_for_a_folder("memory_budget", takes=("shape",)), _ONE_SIZE),
     "export": (_for_a_folder("memory_budget"),),
     "export-graph": (
         _for_a_folder(),

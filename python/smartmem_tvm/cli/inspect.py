@@ -36,7 +36,9 @@ def execute(args: argparse.Namespace) -> Result:
     folder = Path(args.folder)
     manifest = read_manifest(folder, elsewhere=True, several=True)
     check_files(folder, manifest)
-    plan = memory(read_sources([args.folder], several=True).models[0][2].get("memory") or {}, manifest)
+    explanation = read_sources([args.folder], several=True).models[0][2]
+    plan = memory(explanation.get("memory") or {}, manifest)
+    by_size = explanation.get("memory_by_size", {})
     figures = ("planned_bytes", "live_bytes", "weight_bytes", "storages")
     said = ("model", "target", "precision", "inputs", "values", "outputs", "kernels", "tuning", "link")
     said = (*said, *(each for each in ("sizes", "open", "caches") if manifest.get(each)))
@@ -44,6 +46,11 @@ def execute(args: argparse.Namespace) -> Result:
         "folder": args.folder,
         **{key: manifest.get(key) for key in said},
         "memory": {key: plan[key] for key in figures},
+        **(
+            {"live_bytes": {name: memory(each, manifest)["live_bytes"] for name, each in by_size.items()}}
+            if by_size
+            else {}
+        ),
         "files": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
     }
     return Result(data, lambda console: _render(console, data))
@@ -52,7 +59,8 @@ def execute(args: argparse.Namespace) -> Result:
 def _render(console: Console, data: dict) -> None:
     rows = [("model", data["model"]), ("target", data["target"]), ("precision", data["precision"])]
     rows += [("open", text) for text in _open(data)]
-    rows += [("tile" if "open" in data else "size", _size(each)) for each in data.get("sizes", ())]
+    name, live = "tile" if "open" in data else "size", data.get("live_bytes", {})
+    rows += [(name, _size(each, live)) for each in data.get("sizes", ())]
     rows += [("input", _tensor(each)) for each in data["inputs"] if "sizes" not in data]
     rows += [("fixed input", f"{name} = {value}") for name, value in (data["values"] or {}).items()]
     rows += [("output", name) for name in data["outputs"]]
@@ -87,10 +95,11 @@ def _open(data: dict) -> list[str]:
     return texts
 
 
-def _size(each: dict) -> str:
-    """Return the inputs of a size of the model, its kernels, and the weights that they read."""
+def _size(each: dict, live_bytes: dict[str, int]) -> str:
+    """Return the inputs of a size, its kernels, the weights that they read, and its memory in use at once."""
     inputs = "; ".join(map(_tensor, each["inputs"]))
-    return f"{inputs} ({each.get('kernels')} kernels, weights of {megabytes(each.get('weight_bytes', 0))})"
+    live = f", {megabytes(live_bytes[each['function']])} in use at once" if each["function"] in live_bytes else ""
+    return f"{inputs} ({each.get('kernels')} kernels, weights of {megabytes(each.get('weight_bytes', 0))}{live})"
 
 
 def _tensor(each: dict) -> str:

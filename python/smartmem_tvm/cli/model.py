@@ -217,7 +217,7 @@ def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
         if "{" in sizes:
             raise UserError(
                 f"--shape {text} gives a list of sizes, and this command takes one size: give one, or use `smartmem "
-                f"compile`, `run`, `verify` or `bench`, which take lists."
+                f"compile`, `run`, `verify`, `bench`, `explain`, `stats` or `plan`, which take lists."
             )
         try:
             shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()

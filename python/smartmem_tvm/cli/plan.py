@@ -11,6 +11,7 @@ from ..errors import UserError
 from ..whole_file import check_output
 from .console import Result, megabytes, step, table
 from .model import add_compilation, add_memory_budget, add_model, import_model, options
+from .several_sizes import at_each_size, chosen_function, has_lists
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +24,7 @@ EXAMPLE = """\
   smartmem plan models/swin_t.onnx                         storages and the largest tensors
   smartmem plan models/swin_t.onnx -o arena.svg            and a picture, addresses over time
   smartmem plan swin --all                                 every tensor of a folder of `smartmem compile`
+  smartmem plan sizes --shape x:4,3,224,224                one size of a folder of several; without, the largest
   smartmem plan models/swin_t.onnx --target cuda --json    the same for machines
   smartmem plan models/smt_s.onnx --layout fluid           and the order of each tensor's dimensions, with costs
 
@@ -33,6 +35,7 @@ _STORAGES = ("storage", "scope", "bytes", "least possible", "ratio", "tensors")
 _TENSORS = ("storage", "offset", "bytes", "first", "last", "kind", "shape", "written by", "last used by")
 _LAYOUTS = ("tensor", "shape", "order", "all kernels in other orders")
 _LARGEST = 20
+_OLD = {"tensors": [{}]}  # of a folder without plans of its sizes, which is refused as one without offsets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,18 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Plan a model or read a compiled one, and draw the plan."""
+    if has_lists(args):
+        return at_each_size(args, execute)
     from ..tools.bench.plot import require_matplotlib
     from ..tools.page.tensors import memory
 
     if args.output is not None:
         require_matplotlib(Path(args.output), "-o")
         check_output(Path(args.output), source=Path(args.model))
-    manifest, plan, decisions = _read(args.model) if Path(args.model).is_dir() else _planned(args)
+    manifest, plan, decisions = _read(args) if Path(args.model).is_dir() else _planned(args)
     found = memory(plan, manifest)
     for each in found["tensors"]:
         each |= {"writer": found["steps"][each["first"]], "last_user": found["steps"][each["last"]]}
     layouts = [each for each in decisions if each["pass"] == "PlanLayout"]
     data = {"model": args.model, "target": manifest["target"], "output": args.output, "layouts": layouts, **found}
+    data |= {"largest_of": len(manifest["sizes"])} if manifest.get("sizes") and not args.shape else {}
     if args.output is not None:
         from ..tools.page.arena_plot import draw_plan
 
@@ -66,12 +72,18 @@ def execute(args: argparse.Namespace) -> Result:
     return Result(data, lambda console: _render(console, data, args.all))
 
 
-def _read(folder: str) -> tuple[dict, dict, list[dict]]:
-    """Return the manifest of a compiled folder, its plan, and the decisions of passes."""
+def _read(args: argparse.Namespace) -> tuple[dict, dict, list[dict]]:
+    """Return the manifest of a compiled folder, its plan, and the decisions of passes.
+
+    Of several sizes the plan is that of ``--shape``, by default of the size that takes the most memory.
+    """
     from ..tools.page.read_sources import read_sources
 
-    _, manifest, explanation = read_sources([folder]).models[0]
+    folder = args.model
+    _, manifest, explanation = read_sources([folder], several=True).models[0]
     plan = explanation.get("memory") or {}
+    if manifest.get("sizes") and args.shape:
+        plan = explanation.get("memory_by_size", {}).get(chosen_function(args, manifest), _OLD)
     if not all("kind" in each for each in plan.get("tensors", ({},))):
         raise UserError(f"{folder} was compiled by an older version, without offsets; compile the model again.")
     return manifest, plan, explanation.get("decisions", [])
@@ -130,6 +142,8 @@ def _render(console: Console, data: dict, everything: bool) -> None:
     left = len(data["tensors"]) - len(rows)
     title = f"Tensors, without {left} smaller ones (--all shows them)" if left else "Tensors"
     console.print(table(title, _TENSORS, rows, numbers=(0, 1, 2, 3, 4)))
+    if "largest_of" in data:
+        console.print(f"Of {data['largest_of']} sizes this is the one that takes the most; --shape shows another one.")
     weights = f" Weights take {megabytes(data['weight_bytes'])} more." if data["weight_bytes"] is not None else ""
     console.print(_sentence(data) + weights + (f"\n{data['output']} shows it." if data["output"] else ""))
 

@@ -41,13 +41,16 @@ def execute(args: argparse.Namespace) -> Result:
     output = Path(args.output)
     check_output(output, ending=".html")
     with step("Reading"):
-        found = plain(report_data(read_sources(args.sources)))
+        found = plain(report_data(read_sources(args.sources, several=True)))
     text = page(found)
     write(output, text)
     data = {
         "output": args.output,
         "bytes": len(text.encode()),
-        "models": [{"name": each["name"], "folder": each["folder"], **each["facts"]} for each in found["models"]],
+        "models": [
+            {"name": each["name"], "folder": each["folder"], "inputs": each["about"]["inputs"], **each["facts"]}
+            for each in found["models"]
+        ],
         "curves": len(found["curves"]),
         "ablations": len(found["ablations"]),
         "devices": len(found["devices"]),
@@ -58,8 +61,8 @@ def execute(args: argparse.Namespace) -> Result:
 def _render(console: Console, data: dict) -> None:
     for each in data["models"]:
         console.print(
-            f"{each['name']}: {each['operators']} operators, {each['kernels']} kernels, {each['layout_eliminated']} of "
-            f"{each['layout_operators']} layout operators eliminated."
+            f"{each['name']} ({'; '.join(each['inputs'])}): {each['operators']} operators, {each['kernels']} kernels, "
+            f"{each['layout_eliminated']} of {each['layout_operators']} layout operators eliminated."
         )
     console.print(
         f"{data['output']}: {data['bytes'] / 1e6:.1f} MB, with {data['curves']} curves of tuning, {data['ablations']} "

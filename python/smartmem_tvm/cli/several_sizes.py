@@ -7,16 +7,17 @@ import argparse
 import itertools
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, shape_text
-from .console import megabytes, step
+from .console import Result, megabytes, step
 from .model import parse_shapes, parse_values
 
 if TYPE_CHECKING:
     import tvm
+    from rich.console import Console
 
     from ..frontend import Model
     from ..frontend.open_dimension import Opened
@@ -149,6 +150,30 @@ def _at_lists(path: str, args: argparse.Namespace) -> list[Model]:
         return read_sizes(path, lambda graph: expanded(lists, graph), values)
 
 
+def at_each_size(args: argparse.Namespace, execute: Callable[[argparse.Namespace], Result]) -> Result:
+    """Return the results of a command for each size that the lists of ``--shape`` ask for, as of a model of that size.
+
+    Raises
+    ------
+    UserError
+        If the command would write a file for each size under one name.
+    """
+    if getattr(args, "output", None) is not None:
+        raise UserError("-o takes what is shown of one size, and --shape gives a list: give one size.")
+    found = []
+    for spec in sizes_of(args.model, args):
+        shapes = [f"{name}:{','.join(map(str, shape))}" for name, shape in shape_of(spec).items()]
+        found.append((spec, execute(argparse.Namespace(**{**vars(args), "shape": shapes}))))
+
+    def render(console: Console) -> None:
+        for spec, each in found:
+            console.print(f"{args.model}, {size_text(spec)}")
+            each.render(console)
+
+    sizes = [{"shapes": shape_of(spec), **each.data} for spec, each in found]
+    return Result({"model": args.model, "sizes": sizes}, render, max(each.exit_code for _, each in found))
+
+
 def shape_of(spec: Spec) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a size's inputs by name."""
     return {name: shape for name, (shape, _) in spec.items()}
@@ -168,6 +193,22 @@ def weights_text(manifest: dict) -> str:
     more = whole - manifest["constant_bytes"] - most
     why = ", as kernels of some sizes read them in another form" if more else ""
     return f"Weights take {megabytes(whole)}, {megabytes(more)} more than those of the largest size{why}.\n"
+
+
+def chosen_function(args: argparse.Namespace, manifest: Mapping) -> str:
+    """Return the function of the size of a compiled folder that ``--shape`` asks for.
+
+    Raises
+    ------
+    UserError
+        If none of the sizes has these shapes.
+    """
+    sizes = {
+        each["function"]: {one["name"]: (tuple(one["shape"]), one["dtype"]) for one in each["inputs"]}
+        for each in manifest["sizes"]
+    }
+    chosen = chosen_size(argparse.Namespace(model=args.model, shape=args.shape, input=None), sizes)
+    return next(name for name, each in sizes.items() if each is chosen)
 
 
 def chosen_size(

@@ -29,6 +29,7 @@ from .model import (
     parse_values,
     read_model,
 )
+from .several_sizes import at_each_size, has_lists
 
 if TYPE_CHECKING:
     import tvm
@@ -62,6 +63,8 @@ def execute(args: argparse.Namespace) -> Result:
 
     For a device of another machine the kernels of the graph are counted.
     """
+    if has_lists(args):
+        return at_each_size(args, execute)
     from ..frontend import check_inputs
     from ..frontend.inputs import id_limits, random_inputs
     from ..frontend.walk_graph import count_nodes

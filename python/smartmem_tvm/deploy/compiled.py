@@ -54,6 +54,8 @@ class Compiled(Runnable):
     memory : dict
         Memory of an inference by the default function, and the tensors in it over time, see
         `deploy.memory_plan.memory_plan`.
+    size_memory : dict
+        Of a model of several sizes: function -> memory of its inference. Otherwise empty.
     signatures : dict
         Kernel -> its parameters, see `deploy.signatures.signatures`.
     stream : dict
@@ -75,6 +77,7 @@ class Compiled(Runnable):
     kernels_per_graph: list[int] = field(default_factory=list)
     texel_reads: dict[str, TexelReads] = field(default_factory=dict)
     memory: dict = field(default_factory=dict)
+    size_memory: dict[str, dict] = field(default_factory=dict)
     signatures: dict[str, list[tuple]] = field(default_factory=dict)
     stream: dict = field(default_factory=dict)
     size_weights: dict[str, int] = field(default_factory=dict)

@@ -53,8 +53,14 @@ class Lowered:
         """
         if self.planned is None:
             return {}
-        plans = [memory_plan(self.planned, name) for name in size_functions(self.planned)]
-        return max(plans, key=_bytes_of_plan) if plans else memory_plan(self.planned)
+        plans = self.size_memory.values()
+        return max(plans, key=_bytes_of_tensors) if plans else memory_plan(self.planned)
+
+    @cached_property
+    def size_memory(self) -> dict[str, dict]:
+        """Of several sizes: function -> its memory."""
+        names = size_functions(self.planned) if self.planned is not None else ()
+        return {name: memory_plan(self.planned, name) for name in names}
 
     @cached_property
     def size_weights(self) -> dict[str, int]:
@@ -77,11 +83,13 @@ class Lowered:
             "tuning": tuning_of(self.module),
             "kernels_per_graph": self.kernels_per_graph,
             "memory": self.memory,
+            "size_memory": self.size_memory,
             "signatures": signatures(self.module),
             "stream": stream_of(self.module),
             "size_weights": self.size_weights,
         }
 
 
-def _bytes_of_plan(plan: dict) -> int:
-    return sum(each["bytes"] for each in plan["storages"])
+def _bytes_of_tensors(plan: dict) -> tuple[int, int]:
+    """Return what orders sizes by memory; their arenas are equally large (`ir.several_sizes.with_common_arenas`)."""
+    return sum(each["bytes"] for each in plan["storages"]), sum(each["bytes"] for each in plan["tensors"])

@@ -13,7 +13,7 @@ from tvm.ir.transform import PassContext, module_pass
 from tvm.target import Target
 from tvm_ffi import structural_equal
 
-from ...ir.exchange_constants import Exchange, constant_operands, constants_of
+from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
 from ...ir.kernel import DECISIONS, Kernel, substitute
 from ...ir.several_sizes import size_functions
@@ -54,27 +54,30 @@ class PackWeights:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        return exchange_open(_with_common_panels(mod) if size_functions(mod) else mod, _packed)
+        return _in_common_panels(mod) if size_functions(mod) else exchange_open(mod, _packed)
 
 
-def _with_common_panels(mod: IRModule) -> IRModule:
-    """Give kernels of several sizes decisions for panels that other sizes read as well, where that is cheap enough."""
-    calls, readers, products = private_calls(mod), {}, {}
-    for gvar, positions in constant_operands(mod).items():
-        func = mod[gvar]
-        if not is_open(func) or DECISIONS in (func.attrs or {}):
+def _in_common_panels(mod: IRModule) -> IRModule:
+    """Pack the weights of several sizes, in panels that other sizes read as well, where that is cheap enough."""
+    calls, readers, products, found = private_calls(mod), {}, {}, {}
+    constants = {gvar: each for gvar, each in constant_operands(mod).items() if is_open(mod[gvar])}
+    for gvar, positions in constants.items():
+        func, target = mod[gvar], target_of(mod[gvar], gvar.name_hint)
+        if DECISIONS in (func.attrs or {}):
+            found[gvar] = _packed(func, positions, target)
             continue
         with deciding(func) as taken:
-            found = packing_of(func, positions, target_of(func, gvar.name_hint))
-        if found is not None:
-            products[gvar] = _Product(found, taken[0])
-            constants = values_of(constants_of(calls[gvar], found.position))
-            readers[gvar] = FormReader(found.form, constants, products[gvar].price, products[gvar].size)
-    common = in_common(mod, readers)
-    given = mod.clone() if common else mod
-    for gvar, form in common.items():
-        given.update_func(gvar, mod[gvar].with_attr(DECISIONS, products[gvar].decisions(form)))
-    return given
+            packing = packing_of(func, positions, target)
+        if packing is not None:
+            products[gvar], found[gvar] = _Product(packing, taken[0]), packing.exchange
+            read = values_of(constants_of(calls[gvar], packing.position))
+            readers[gvar] = FormReader(packing.form, read, products[gvar].price, products[gvar].size)
+    given = mod.clone()
+    for gvar, form in in_common(mod, readers).items():
+        func = mod[gvar].with_attr(DECISIONS, products[gvar].decisions(form))
+        given.update_func(gvar, func)
+        found[gvar] = _packed(func, constants[gvar], target_of(func, gvar.name_hint))
+    return exchange(given, {gvar: each for gvar, each in found.items() if each is not None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +123,7 @@ class _Product:
 def _packed(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
     with deciding(func):
         found = packing_of(func, positions, target)
-    return Exchange(found.kernel, {found.position: found.pack}) if found else None
+    return found.exchange if found else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +157,11 @@ class Packing:
     def form(self) -> tuple:
         """What decides in which order the values are."""
         return self.width, self.extents, self.steps
+
+    @property
+    def exchange(self) -> Exchange:
+        """The kernel and the panels in place of the one that reads the constant as it is."""
+        return Exchange(self.kernel, {self.position: self.pack})
 
     def pack(self, array: np.ndarray) -> np.ndarray:
         """Return the operand's values as (batch, panel, depth, column); columns beyond the last one are zero."""

@@ -35,7 +35,10 @@ def network(folder: str, manifest: Mapping, explanation: Mapping) -> dict:
     for number, kernel in enumerate(kernels):
         mine = [place for place, each in enumerate(operators) if each["kernel"] == number]
         kernel["operators"] = [mine[0], mine[-1] + 1] if mine else [0, 0]
-    plan = memory(explanation.get("memory") or {}, manifest)
+    sizes = manifest.get("sizes", ())
+    # Of several sizes the graphs and the figures are those of the first.
+    plans = [explanation.get("memory_by_size", {}).get(each["function"]) for each in sizes[:1]]
+    plan = memory((plans[0] if plans else explanation.get("memory")) or {}, manifest)
     return {
         "name": Path(str(manifest.get("model", folder))).stem,
         "folder": folder,
@@ -61,6 +64,7 @@ def _about(manifest: Mapping) -> dict:
         parts = {}
     if not isinstance(parts, dict):
         parts = {}
+    sizes = manifest.get("sizes", ())
     named = parts.get("model") or parts.get("mcpu") or manifest.get("cpu") or parts.get("arch") or ""
     return {
         "target": " ".join(filter(None, (str(parts.get("kind") or target), str(named)))),
@@ -69,8 +73,11 @@ def _about(manifest: Mapping) -> dict:
         "smartmem": manifest.get("smartmem_tvm", ""),
         "tvm": manifest.get("apache-tvm", ""),
         "inputs": [
-            f"{each['name']}: {each['dtype']} {'x'.join(map(str, each['shape']))}"
-            for each in manifest.get("inputs", [])
+            *(
+                f"{each['name']}: {each['dtype']} {'x'.join(map(str, each['shape']))}"
+                for each in manifest.get("inputs", [])
+            ),
+            *([f"the first of {len(sizes)} sizes"] if sizes else []),
         ],
         "outputs": manifest.get("outputs", []),
     }
