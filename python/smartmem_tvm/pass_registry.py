@@ -269,6 +269,7 @@ _ENTRIES = (
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
+    _ours(transform.BoundKeys),
     # Passes over kernels.
     _ours(transform.WriteInPlace),
     _ours(schedule.StagePadding),

@@ -62,6 +62,7 @@ _ON_REQUEST = {
     "plan-layout": ("layout", lambda layout: isinstance(layout, str)),
     "plan-memory": ("arena", bool),
     "keep-caches": ("caches", bool),
+    "bound-keys": ("caches", bool),
     "write-in-place": ("caches", bool),
     "transform-windows": ("winograd", bool),
     "native-functions": ("native_functions", bool),
@@ -256,7 +257,8 @@ PHASES = (
     # After layouts: these passes read how tensors are stored.
     Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
-    Phase("slices", ("gather-rows", "slice-weights"), _cpu),
+    # Then kernels of attention get an input that later graph passes would not know.
+    Phase("slices", ("gather-rows", "slice-weights", "bound-keys"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",

@@ -30,6 +30,9 @@ FACTORS = "smartmem.factors"
 """Attribute of a PrimFunc: to which type the factors of its products may be rounded, ``bfloat16`` or ``tf32``."""
 CACHE_AXIS = "smartmem.cache_axis"
 """Attribute of a PrimFunc that writes rows into a cache (`ir.cache_rows`): the dimension that counts the rows."""
+KEY_AXIS = "smartmem.key_axis"
+"""Attribute of a PrimFunc of attention over a cache: position of the cache among its arguments, the dimension that
+counts its rows, and how many kernels `BoundKeys` has put before it. Its last input is the number of keys to read."""
 _parsed = Recent(256)
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 

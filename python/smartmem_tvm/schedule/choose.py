@@ -39,6 +39,7 @@ from .cpu.sequence import InSequence
 from .cpu.slide import Slide
 from .cpu.steps import Steps
 from .cpu.window import Window
+from .cpu.within_length import WithinLength
 from .gpu.attention.flash_attention import GpuMatrixAttention
 from .gpu.attention.row_chains import GpuRowChains
 from .gpu.chain import GpuChain
@@ -82,7 +83,9 @@ def dlight_rules() -> list[Rule]:
 def cpu_rules() -> list[Rule]:
     """Return the rules for CPUs, in their order."""
     families = _cpu_families()
-    return [*families, InSequence([*families, Fallback()]), Steps()]
+    apart = [each for each in families if not isinstance(each, RowChains)]
+    bounded = WithinLength([*families], InSequence([*apart, Fallback()]))
+    return [bounded, *families, InSequence([*families, Fallback()]), Steps()]
 
 
 def gpu_rules() -> list[Rule]:

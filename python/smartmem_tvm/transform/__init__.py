@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "CaptureGraphs": "memory.capture_graphs",
+        "BoundKeys": "fuse.bound_keys",
         "ChannelsInnermost": "layout.channels_innermost",
         "CheckTextures": "layout.check_textures",
         "ComputeHalf": "precision.compute_half.compute_half",

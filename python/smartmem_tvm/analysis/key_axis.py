@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of attention over a cache: which iterators run along them, and which of them a mask lets through.
+
+    s[h, t, j] = sum_d q[h, t, d] * k[h, j, d] + m[t, j]
+    e[h, t, j] = exp(s[h, t, j] - max_j s[h, t, j]);  o[h, t, d] = sum_j e[h, t, j] * v[h, j, d]
+
+`key_axis` finds j in each stage, from the cache v whose rows are the keys. `mask_of` finds m, and proves that stages
+leave out nothing if they end behind the last key that m lets through: the maximum is that of another key, e is zero,
+and what is multiplied with zero adds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+
+from ..ir.index_map import function_name, is_if_then_else, variables
+from ..ir.kernel import Kernel, Opaque, Stage, shape_of, substitute
+from ..ir.walk import loads
+from .row_chain import summand
+
+UNSEEN = -1e9
+"""The largest number that hides a key when a mask adds it to the key's score: chosen, as exporters write this or less
+for minus infinity in float32. Scores are assumed to be far above it, so that the exponential of the difference is 0."""
+_FLOAT = "float32"
+
+
+def key_axis(kernel: Kernel, cache, dim: int) -> dict[Stage, tirx.Var]:
+    """Return the iterator along the keys of each stage that has one.
+
+    Parameters
+    ----------
+    cache : buffer
+        An input, whose rows belong to the keys.
+    dim : int
+        The dimension that counts its rows.
+
+    Raises
+    ------
+    Opaque
+        If a stage reads the cache, or what is computed for each key, through a map or in parts.
+    """
+    producers = {stage.body.buffer: stage for stage in kernel.stages if isinstance(stage.body, tirx.BufferStore)}
+    if len(producers) < len(kernel.stages):
+        raise Opaque("a stage writes several tensors")
+    found: dict[Stage, tirx.Var] = {}
+    waiting: list[Stage] = []
+
+    def add(stage: Stage, at) -> None:
+        if not isinstance(at, ir.Var) or stage.extents.get(at) != shape_of(cache)[dim]:
+            raise Opaque("keys are read through a map")
+        if not found.setdefault(stage, at).same_as(at):
+            raise Opaque("a stage runs along the keys twice")
+        waiting.append(stage)
+
+    for stage in kernel.stages:
+        for load in stage.loads:
+            if load.source.same_as(cache):
+                add(stage, load.indices[dim])
+    done: set[Stage] = set()
+    while waiting:
+        stage = waiting.pop()
+        if stage in done:
+            continue
+        done.add(stage)
+        for producer, place in _written(kernel, producers, stage, found[stage]):
+            add(producer, producer.body.indices[place])
+            buffer = producer.body.buffer
+            if any(buffer.same_as(each) for each in kernel.outputs):
+                raise Opaque("its result has numbers for each key")
+            for reader in kernel.readers(buffer):
+                for indices in reader.maps(buffer):
+                    add(reader, indices[place])
+    return found
+
+
+def _written(kernel: Kernel, producers: Mapping, stage: Stage, key) -> list[tuple[Stage, int]]:
+    """Return the stages between which and `stage` a tensor passes with a dimension for the keys, and the dimension."""
+    places = [(stage, place) for place in _dims(stage.body.indices, key)]
+    for load in stage.loads:
+        if load.source in producers:
+            places += [(producers[load.source], place) for place in _dims(load.indices, key)]
+    return places
+
+
+def _dims(indices, key) -> list[int]:
+    return [place for place, index in enumerate(indices) if any(key.same_as(var) for var in variables(index))]
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """What is added to the scores, or chosen in their place, whatever they are.
+
+    Attributes
+    ----------
+    stage : Stage
+        The stage that computes the masked scores.
+    value : expression
+        The number, in iterators of `stage`.
+    key : tirx.Var
+        The iterator along the keys.
+    """
+
+    stage: Stage
+    value: object
+    key: tirx.Var
+
+
+def mask_of(kernel: Kernel, keys: Mapping[Stage, tirx.Var]) -> Mask:
+    """Return the mask of a softmax over the keys, after which only sums of products follow.
+
+    Raises
+    ------
+    Opaque
+        If some stage would see that keys are left out behind the last one that the mask lets through.
+    """
+    return _Proof(kernel, keys).mask()
+
+
+class _Proof:
+    """What is known about the numbers of a key that no row sees, stage by stage."""
+
+    def __init__(self, kernel: Kernel, keys: Mapping[Stage, tirx.Var]):
+        self.kernel, self.keys = kernel, keys
+        self.producers = {stage.body.buffer: stage for stage in kernel.stages}
+        self.masks: dict = {}  # masked scores -> their mask
+        self.zeros: list = []  # tensors that are zero there
+        self.largest: dict = {}  # the maximum of the scores -> the scores
+
+    def mask(self) -> Mask:
+        for stage in self.kernel.stages:
+            if stage not in self.keys:
+                continue
+            if self.keys[stage] in stage.reduction:
+                self._reduction(stage)
+            elif not stage.reduction:
+                self._values(stage)
+        used = [self.masks[scores] for scores in dict.fromkeys(self.largest.values())]
+        if len(used) != 1:
+            raise Opaque("no softmax of one tensor of scores")
+        return used[0]
+
+    def _reduction(self, stage: Stage) -> None:
+        value, buffer = stage.body.value, stage.body.buffer
+        if isinstance(value, tirx.Max):
+            term = value.b if self._is(value.a, buffer) else value.a
+            if not isinstance(term, ir.TensorLoad) or term.source not in self.masks:
+                raise Opaque("its scores have no mask of float32 numbers")
+            self.largest[buffer] = term.source
+            return
+        term = summand(stage)
+        if term is None or not self._is_zero(term):
+            raise Opaque("it adds up other numbers than products with the results of a softmax")
+
+    def _values(self, stage: Stage) -> None:
+        buffer, value = stage.body.buffer, stage.body.value
+        if self._is_zero(value):
+            self.zeros.append(buffer)
+        elif str(value.ty.dtype) == _FLOAT:
+            added = self._mask(value)
+            if any(self.keys[stage].same_as(var) for var in variables(added)):
+                self.masks[buffer] = Mask(stage, added, self.keys[stage])
+
+    def _is(self, expr, buffer) -> bool:
+        return isinstance(expr, ir.TensorLoad) and expr.source.same_as(buffer)
+
+    def _is_zero(self, expr) -> bool:
+        if isinstance(expr, ir.TensorLoad):
+            return any(expr.source.same_as(each) for each in self.zeros)
+        if isinstance(expr, tirx.Mul):
+            return self._is_zero(expr.a) or self._is_zero(expr.b)
+        if isinstance(expr, tirx.Div):
+            return self._is_zero(expr.a)
+        if isinstance(expr, tirx.Cast):
+            return self._is_zero(expr.value)
+        if isinstance(expr, ir.Call) and function_name(expr) == "exp" and isinstance(expr.args[0], tirx.Sub):
+            scores, most = expr.args[0].a, expr.args[0].b
+            known = isinstance(scores, ir.TensorLoad) and isinstance(most, ir.TensorLoad)
+            largest = self.largest.get(most.source) if known else None
+            return largest is not None and largest.same_as(scores.source)
+        return False
+
+    def _mask(self, expr):
+        """Return what an expression is where scores are zero: the sum of what is added to them."""
+        inner = [load for load in loads(expr) if load.source in self.producers]
+        if not inner:
+            return expr
+        if isinstance(expr, tirx.Add):
+            return self._mask(expr.a) + self._mask(expr.b)
+        if isinstance(expr, tirx.Max):
+            return tirx.max(self._mask(expr.a), self._mask(expr.b))
+        if isinstance(expr, tirx.Select) or is_if_then_else(expr):
+            parts = (
+                list(expr.args) if isinstance(expr, ir.Call) else [expr.condition, expr.true_value, expr.false_value]
+            )
+            if not any(load.source in self.producers for load in loads(parts[0])):
+                return tirx.Select(parts[0], self._mask(parts[1]), self._mask(parts[2]))
+        if isinstance(expr, ir.TensorLoad):
+            stage = self.producers[expr.source]
+            if stage.is_pointwise:
+                return self._mask(substitute(stage.body.value, dict(zip(stage.spatial, expr.indices, strict=True))))
+        return tirx.const(0.0, _FLOAT)
+
+
+def length_kernel(mask: Mask) -> Kernel:
+    """Return the kernel that counts the keys up to the last one that a row sees, or all where a row sees none.
+
+    Its inputs are the tensors that the mask reads, its output one int64 number.
+    """
+    key, extents = mask.key, mask.stage.extents
+    rows = [var for var in variables(mask.value) if var in extents and not var.same_as(key)]
+    dtype = key.ty.dtype
+    one = tirx.Var("row", dtype)
+    sizes = {var: extents[var] for var in rows} or {one: 1}
+    count = extents[key]
+    last = tirx.decl_buffer([tirx.const(each, dtype) for each in sizes.values()], "int64", "last")
+    length = tirx.decl_buffer([tirx.const(1, dtype)], "int64", "length")
+    zero, at = tirx.const(0, "int64"), list(sizes)
+    seen = mask.value > tirx.const(UNSEEN, _FLOAT)
+    place = tirx.Cast("int64", key) if str(dtype) != "int64" else key
+    found = tirx.Select(seen, place + 1, zero)
+    first = Stage(
+        "last",
+        (*(_iter(var, size, True) for var, size in sizes.items()), _iter(key, count, False)),
+        tirx.BufferStore(last, tirx.max(last[tuple(at)], found), at),
+        tirx.BufferStore(last, zero, at),
+    )
+    others = {tirx.Var(var.name, dtype): size for var, size in sizes.items()}
+    ends = last[tuple(others)]
+    result = tirx.Var("result", dtype)
+    second = Stage(
+        "length",
+        (_iter(result, 1, True), *(_iter(var, size, False) for var, size in others.items())),
+        tirx.BufferStore(
+            length, tirx.max(length[result], tirx.Select(ends < 1, tirx.const(count, "int64"), ends)), [result]
+        ),
+        tirx.BufferStore(length, zero, [result]),
+    )
+    inputs = tuple(dict.fromkeys(load.source for load in loads(mask.value)))
+    return Kernel(inputs, (length,), (first, second))
+
+
+def _iter(var, size: int, spatial: bool) -> tirx.IterVar:
+    kind = tirx.IterVar.DataPar if spatial else tirx.IterVar.CommReduce
+    return tirx.IterVar(ir.Range(tirx.const(0, var.ty.dtype), tirx.const(size, var.ty.dtype)), var, kind)
+
+
+def up_to(kernel: Kernel, keys: Mapping[Stage, tirx.Var], length: int) -> Kernel:
+    """Return the kernel for the first `length` keys."""
+    stages = (stage.with_extents({keys[stage]: length}) if stage in keys else stage for stage in kernel.stages)
+    return Kernel(kernel.inputs, kernel.outputs, tuple(stages))
+
+
+def lengths(capacity: int) -> list[int]:
+    """Return the lengths for which a kernel has code of its own, the last one `capacity`."""
+    step = max(1, -(-math.ceil(capacity / _LENGTHS) // _ROUND)) * _ROUND
+    return [*range(step, capacity, step), capacity]
+
+
+_LENGTHS = 8
+"""The most lengths: chosen, at most an eighth of the capacity is read in vain, and code grows by as much."""
+_ROUND = 16
+"""Keys of which a length is a multiple: chosen, a vector of the widest float32 registers."""
