@@ -370,12 +370,18 @@ def open_records(args: argparse.Namespace) -> tvm.transform.Pass | None:
 
 
 def compile_model(
-    args: argparse.Namespace, mod: tvm.IRModule, observe: Callable[[str, tvm.IRModule], None] | None = None
+    args: argparse.Namespace,
+    mod: tvm.IRModule,
+    observe: Callable[[str, tvm.IRModule], None] | None = None,
+    **changes: object,
 ) -> Compiled:
-    """Compile with the options of the arguments; `observe` is called with the module after each graph phase."""
+    """Compile with the options of the arguments; `observe` is called with the module after each graph phase.
+
+    `changes` are options that differ from those of the arguments.
+    """
     from ..deploy.build import compile
     from ..target import parse_target
 
     target = parse_target(args.target)
     with step(f"Compiling {args.model}"):
-        return compile(mod, target, options(args), observe)
+        return compile(mod, target, replace(options(args), **changes), observe)
