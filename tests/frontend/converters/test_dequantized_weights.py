@@ -11,7 +11,19 @@ from contrib_draws import Draw
 from covering import seeds
 
 F = "float32"
-TYPES = "int4 uint4 int8 uint8 int2 uint2 int16 uint16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz".split()
+TYPES = [
+    "int4",
+    "uint4",
+    "int8",
+    "uint8",
+    "int2",
+    "uint2",
+    "int16",
+    "uint16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+]
 
 
 def quantized(draw: Draw, dtype: str, shape: tuple) -> np.ndarray:
