@@ -119,5 +119,6 @@ def workplace(folder: Path) -> Path:
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(folder / "model.onnx", copy)
+    Network().write(folder / "model.gguf")
     np.savez(folder / "x.npz", x=np.zeros(IMAGE, "float32"))
     return folder

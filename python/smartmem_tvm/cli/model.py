@@ -52,7 +52,9 @@ PLANNERS = ("reduction-dimension", "fluid", "exact")  # a test compares these, t
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
 
 
-def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file, or a .pt2 file of torch.export.save") -> None:
+def add_model(
+    parser: argparse.ArgumentParser, what: str = "an ONNX file, a .pt2 file of torch.export.save, or a GGUF file"
+) -> None:
     """Add MODEL, ``--shape`` and ``--value``."""
     parser.add_argument("model", metavar="MODEL", help=what)
     add_shapes(parser)
