@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from gguf_files import Network
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     path
