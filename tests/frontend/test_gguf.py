@@ -31,6 +31,7 @@ def test_weights_are_those_of_the_package(kind):
     np.testing.assert_array_equal(coded.rows(order).floats(form.zero), coded.floats(form.zero)[order])
 
 
+@pytest.mark.device  # tens of kernels each; the next but one is a smaller network
 @pytest.mark.parametrize(
     "network",
     [
