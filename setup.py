@@ -141,7 +141,7 @@ setup(
     extras_require={
         **{extra: FACTS["requirements"](extra) for extra in FACTS["EXTRAS"]},
         "dev": [
-            *(name for extra in ("exact", "plots", "pocl", "tune") for name in FACTS["requirements"](extra)),
+            *(name for extra in ("exact", "gguf", "plots", "pocl", "tune") for name in FACTS["requirements"](extra)),
             *("auditwheel", "build", "packaging", "pytest>=8", "pytest-xdist", "hypothesis", "pyelftools", "ruff"),
             *("selenium>=4", "setuptools>=70.1"),
             "tomli; python_version < '3.11'",

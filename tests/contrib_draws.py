@@ -172,15 +172,23 @@ def fused_mat_mul(draw: Draw) -> Drawn:
 
 
 def mat_mul_n_bits(draw: Draw) -> Drawn:
-    bits, block, width, columns = draw.one(2, 4, 8), draw.one(16, 32), draw.size(1, 80), draw.size(1, 20)
+    """With g_idx ONNX Runtime has four bits only, and reads packed zero points of other blocks than those named."""
+    bits, block, width, columns = draw.one(2, 4, 8), draw.one(16, 32, 64, 256), draw.size(1, 80), draw.size(1, 20)
+    width, columns = draw.one((width, columns), (width, columns), (draw.size(129, 200), 67))  # the last stays in codes
     blocks = -(-width // block)
+    zeros, order = draw.one("none", "none", "packed", "float"), bits == 4 and draw.one(True, False, False)
+    zeros = "float" if order and zeros == "packed" else "none" if bits == 8 and zeros == "float" else zeros
     inputs = {"a": draw.floats(*draw.one((), (2,)), draw.size(1, 3), width)}
     inputs["w"] = integers(draw.random, "uint8", (columns, blocks, block * bits // 8))
     inputs["s"] = (draw.random.random(draw.one(columns * blocks, (columns, blocks))) + 0.1).astype(F)
-    inputs["z"] = draw.maybe(lambda: integers(draw.random, "uint8", (columns * -(-blocks * bits // 8),)))
-    inputs |= {"order": None, "b": draw.maybe(lambda: draw.floats(columns))}
+    points = {"none": None, "packed": integers(draw.random, "uint8", (columns * -(-blocks * bits // 8),))}
+    points["float"] = (draw.random.random(columns * blocks) * 2**bits).astype(F)
+    groups = (np.arange(width) // block, draw.random.permutation(np.arange(width) // block))
+    inputs |= {"z": points[zeros], "order": draw.one(*groups).astype(I32) if order else None}
+    inputs["b"] = draw.maybe(lambda: draw.floats(columns))
     attributes = {"K": width, "N": columns, "bits": bits, "block_size": block}
-    return Drawn("MatMulNBits", inputs, attributes, known=("w", "s", "z", "b"))
+    attributes |= draw.some(accuracy_level=draw.one(0, 1))  # 4 rounds the rows, too: docs/quantization.md
+    return Drawn("MatMulNBits", inputs, attributes, known=("w", "s", "z", "order", "b"))
 
 
 def embed_layer_normalization(draw: Draw) -> Drawn:

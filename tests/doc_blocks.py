@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from gguf_files import Network
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     path
@@ -119,5 +121,6 @@ def workplace(folder: Path) -> Path:
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(folder / "model.onnx", copy)
+    Network().write(folder / "model.gguf")
     np.savez(folder / "x.npz", x=np.zeros(IMAGE, "float32"))
     return folder

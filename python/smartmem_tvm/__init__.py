@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # for tools that read the package without running it
     from .deploy.compiled import Compiled
     from .deploy.decoder import Decoder
     from .errors import UserError
-    from .frontend import from_onnx, from_torch
+    from .frontend import from_gguf, from_onnx, from_torch
     from .graph_report import graph_cost
     from .pipeline import Options
 
@@ -37,6 +37,7 @@ __all__ = [
     "__version__",
     "compile",
     "compile_baseline",
+    "from_gguf",
     "from_onnx",
     "from_torch",
     "graph_cost",
@@ -59,6 +60,7 @@ __getattr__, __dir__, _ = lazy(
         "UserError": "errors",
         "compile": "deploy.build",
         "compile_baseline": "deploy.build",
+        "from_gguf": "frontend",
         "from_onnx": "frontend",
         "from_torch": "frontend",
         "graph_cost": "graph_report",

@@ -29,6 +29,7 @@ EXTRAS = {
     "plots": ("matplotlib",),
     "exact": ("scipy",),
     "torch": ("torch", "onnxscript"),
+    "gguf": ("gguf",),
     "pocl": ("pocl-binary-distribution",),
     "link": ("ziglang",),
     # MNN is not among them: it needs a separate environment (bench/peers/mnn.py).
@@ -37,8 +38,8 @@ EXTRAS = {
     "docs": ("sphinx", "myst-parser", "numpydoc", "furo"),
 }
 """Extra -> distributions that only some uses need: tuning; running on another machine; plots; the exact planner of
-layouts; programs of torch; an OpenCL driver for the CPU; a linker for machines without a C++ compiler; other systems
-for `bench`; exporting models; the site of `make docs`."""
+layouts; programs of torch; GGUF files; an OpenCL driver for the CPU; a linker for machines without a C++ compiler;
+other systems for `bench`; exporting models; the site of `make docs`."""
 
 ONLY_ON = {"pocl-binary-distribution": ("linux", "x86_64")}
 """Distribution -> the only system and processor for which it exists; elsewhere its extra omits it."""

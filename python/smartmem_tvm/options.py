@@ -47,6 +47,8 @@ class Options:
         to integers, too (`RoundWeights`). On CPUs.
     float_weights : tuple of str
         Names of products whose weights `RoundWeights` leaves as they are.
+    rounded_floats : bool
+        `RoundWeights` writes the rounded weights as floats: the model that one with rounded weights is compared with.
     textures : bool
         Run `PlaceTextures`; of no effect on targets without textures.
     in_buffers : tuple
@@ -101,6 +103,7 @@ class Options:
     precision: str = "float32"
     weights: str = "stored"
     float_weights: tuple[str, ...] = ()
+    rounded_floats: bool = False
     textures: bool = True
     in_buffers: tuple[tuple[str, str], ...] = ()
     layout: bool | str = True

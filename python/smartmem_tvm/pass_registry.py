@@ -147,7 +147,7 @@ def _round_factors(options: Options, target: tvm.target.Target | None, *, kind: 
 
 def _round_weights(options: Options, _: tvm.target.Target | None, *, weights: str = "int8") -> tvm.transform.Pass:
     asked = weights if options.weights in WEIGHTS else options.weights
-    return transform.RoundWeights(Rounding.parse(asked), options.float_weights)
+    return transform.RoundWeights(Rounding.parse(asked), options.float_weights, options.rounded_floats)
 
 
 def _no_matrices(target: tvm.target.Target | None) -> str:

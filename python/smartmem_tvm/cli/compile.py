@@ -25,6 +25,7 @@ EXAMPLE = """\
   smartmem compile model.onnx -o out --shape 'x:{1,4,8},3,224,224'        three sizes, with one set of weights
   smartmem compile model.onnx -o out --shape x:1..64,3,224,224            any batch of 1 to 64
   smartmem compile llama.onnx -o llama --cache auto                       a decoder, for smartmem generate
+  smartmem compile llama.gguf -o llama --cache auto                       the same from a GGUF file
   smartmem compile models/swin_t.onnx -o phone --target adreno-740
 
 The folder holds lib.so (the code, loads with TVM's runtime; for a phone and without an NDK here lib.tar, its object

@@ -52,7 +52,9 @@ PLANNERS = ("reduction-dimension", "fluid", "exact")  # a test compares these, t
 TARGET_HELP = "opencl, cuda, a phone's GPU as adreno-740, or any TVM target (default: this machine's CPU)"
 
 
-def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX file, or a .pt2 file of torch.export.save") -> None:
+def add_model(
+    parser: argparse.ArgumentParser, what: str = "an ONNX file, a .pt2 file of torch.export.save, or a GGUF file"
+) -> None:
     """Add MODEL, ``--shape`` and ``--value``."""
     parser.add_argument("model", metavar="MODEL", help=what)
     add_shapes(parser)
@@ -376,12 +378,18 @@ def open_records(args: argparse.Namespace) -> tvm.transform.Pass | None:
 
 
 def compile_model(
-    args: argparse.Namespace, mod: tvm.IRModule, observe: Callable[[str, tvm.IRModule], None] | None = None
+    args: argparse.Namespace,
+    mod: tvm.IRModule,
+    observe: Callable[[str, tvm.IRModule], None] | None = None,
+    **changes: object,
 ) -> Compiled:
-    """Compile with the options of the arguments; `observe` is called with the module after each graph phase."""
+    """Compile with the options of the arguments; `observe` is called with the module after each graph phase.
+
+    `changes` are options that differ from those of the arguments.
+    """
     from ..deploy.build import compile
     from ..target import parse_target
 
     target = parse_target(args.target)
     with step(f"Compiling {args.model}"):
-        return compile(mod, target, options(args), observe)
+        return compile(mod, target, replace(options(args), **changes), observe)

@@ -23,7 +23,9 @@ from .model import (
 from .several_sizes import import_sizes, size_text
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+    import tvm
     from rich.console import Console
 
 NAME = "verify"
@@ -37,8 +39,13 @@ EXAMPLE = """\
 An output passes if its largest absolute error is at most ATOL + RTOL * (its largest magnitude); integers and
 booleans must be equal, NaN and infinities in the same places. One that does not pass is computed a third time, in
 float64 by ONNX's own implementation: it passes if it is right and the reference is not, or if both are as far from the
-exact numbers and no --rtol is given. The exit code is 1 if an output does not pass."""
+exact numbers and no --rtol is given. The exit code is 1 if an output does not pass.
 
+With --weights int8 or int4 the model is compiled three times: with the weights of the file, which is compared with the
+reference; with the rounded weights as floats; and with their integers, which is compared with those floats. What
+rounding itself changes is shown, and fails nothing."""
+
+ROUNDED = "the model with the rounded weights as floats"
 _COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")
 
 
@@ -89,6 +96,7 @@ def execute(args: argparse.Namespace) -> Result:
     from ..comparison import compare
     from ..frontend import output_names, reference_name, run_reference
     from ..frontend.inputs import id_limits
+    from ..ir.codes import WEIGHTS
     from ..ir.public_functions import MAIN
     from ..ir.several_sizes import size_functions
 
@@ -104,9 +112,8 @@ def execute(args: argparse.Namespace) -> Result:
         expected = [run_reference(each, dict(zip(each.inputs, given))) for each, given in zip(models, arrays)]
     texts = [f" of {size_text(each.inputs)}" if len(models) > 1 else "" for each in models]
     del models, read  # frees their weights, which the module holds in another form
-    compiled = compile_model(args, mod)
-    with step("Running the compiled model"):
-        got = [compiled.run_whole(given) for given in arrays]
+    rounds = args.weights not in WEIGHTS
+    got = _results(args, mod, arrays, **({"weights": WEIGHTS[0], "float_weights": ()} if rounds else {}))
     outputs: dict[str, dict] = {}
     for number, text in enumerate(texts):
         both = got[number], expected[number]
@@ -116,6 +123,13 @@ def execute(args: argparse.Namespace) -> Result:
         if not all(each["ok"] for each in found.values()):
             found = _judged(args, number, found, arrays[number], *both, (rtol, args.atol))
         outputs |= {name + text: each for name, each in found.items()}
+    rounding: dict[str, float] = {}
+    if rounds:
+        wanted, got = (_results(args, mod, arrays, rounded_floats=each) for each in (True, False))
+        for number, text in enumerate(texts):
+            for name, *three in zip(names, got[number], wanted[number], expected[number]):
+                outputs[f"{name}{text}, {args.weights}"] = compare(*three[:2], rtol, args.atol, ROUNDED)
+                rounding[name + text] = compare(*three[1:], rtol, args.atol)["max_rel_err"]
     data = {
         "model": args.model,
         "reference": reference,
@@ -127,8 +141,16 @@ def execute(args: argparse.Namespace) -> Result:
         "atol": args.atol,
         "peak_mb": peak_mb(),
         "outputs": outputs,
+        **({"rounding": rounding} if rounds else {}),
     }
     return Result(data, lambda console: _render(console, data), exit_code=0 if data["ok"] else 1)
+
+
+def _results(args: argparse.Namespace, mod: tvm.IRModule, arrays: list, **changes: object) -> list[list[np.ndarray]]:
+    """Return the outputs of each size of the model, compiled with some options changed."""
+    compiled = compile_model(args, mod, **changes)
+    with step("Running the compiled model"):
+        return [compiled.run_whole(given) for given in arrays]
 
 
 def _judged(
@@ -170,6 +192,8 @@ def _render(console: Console, data: dict) -> None:
     console.print(table(f"{data['model']} against {data['reference']}", _COLUMNS, rows, numbers=(3, 4)))
     third = [each["exact"] for each in data["outputs"].values() if "exact" in each]
     verdict = "NOT the same within" if not data["ok"] else "Right within" if third else "The same within"
+    for name, error in data.get("rounding", {}).items():
+        console.print(f"Rounding changes {name} by {error:.2e} of its largest magnitude.")
     console.print(
         f"{verdict} rtol {data['rtol']:g} (of the largest magnitude: {data['rtol_reason']}), atol {data['atol']:g}; "
         f"{peak_text(data)}."

@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy(
         "Model": "onnx_file",
         "bound": "verbs",
         "check_inputs": "spec",
+        "from_gguf": "verbs",
         "from_onnx": "verbs",
         "from_onnx_as_tvm": "verbs",
         "from_torch": "torch_program",

@@ -2,6 +2,7 @@
 """Give every dimension of every model input a number from the model or from the user, or refuse."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -17,12 +18,17 @@ _TYPES = frozenset(onnx.TensorProto.DataType.values())
 _NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
 
 
-def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str) -> None:
+def bind(
+    model: onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]],
+    name: str,
+    usual: Mapping[str, int] = MappingProxyType({}),
+) -> None:
     """Write `shapes` into the inputs of a model, in place, and drop initializers from the list of inputs.
 
     A named dimension that gets its value from one input gets it everywhere, and so does one that follows from it
-    (``32*h``); placeholders like ``?`` are not names. The shapes of intermediate tensors in the file are dropped if an
-    input changed: they may be those of the old input.
+    (``32*h``); placeholders like ``?`` are not names. `usual` has the values of names that get none. The shapes of
+    intermediate tensors in the file are dropped if an input changed: they may be those of the old input.
 
     Raises
     ------
@@ -42,6 +48,7 @@ def bind(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], name: str)
         _check_is_tensor(value, name)
         if value.name in shapes:
             changed |= _write_shape(value, shapes[value.name], named, name)
+    named = {**usual, **named}
     named = size_names.derived([*named, *_open_names(graph)], named)
     for value in graph.input:
         changed |= _write_named(value, named)

@@ -60,6 +60,8 @@ class Model:
         Inputs that became constants of `proto` because the user gave them a value: name -> array.
     path : Path or None
         The file, if other programs read the same model from it.
+    usual : mapping
+        Name of an open dimension -> its number where no shape gives one.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Model:
     program: ExportedProgram | None = None
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     path: Path | None = None
+    usual: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def inputs(self) -> Spec:

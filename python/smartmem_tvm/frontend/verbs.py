@@ -5,6 +5,7 @@ The steps of `from_onnx`, one module each, in this order::
 
     torch_file  read a program of torch: `torch_onnx` converts it to ONNX, `torch_sizes` checks its bounds, and
                 `torch_inference` checks that it is inference
+    gguf_file   read a GGUF file; `gguf_network` writes it as ONNX nodes, with the weights of `gguf_codes`
     onnx_file   read the file: the graph at once, its large weights (`weights`) when they are used
     fixed_inputs  inputs with a fixed value become constants
     dimensions  give every input dimension a number; then onnx_file checks the graph
@@ -32,6 +33,7 @@ from smartmem_tvm.frontend import (
     dimensions,
     fixed_inputs,
     fold,
+    gguf_file,
     importer,
     onnx_file,
     open_dimension,
@@ -61,7 +63,7 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, 
     source
         An ONNX file, a model in memory (which is not changed), or a ``.pt2`` file of ``torch.export.save``, which
         torch's exporter turns into ONNX. torch unpickles the file, which can run any code: read only files from a
-        trusted source.
+        trusted source. Or a GGUF file (`from_gguf`).
     shapes
         Input name -> shape, for inputs with dimensions that the model leaves open. A named dimension
         (``dim_param``) given for one input holds for every input that uses the name.
@@ -141,7 +143,10 @@ def read_open(source: Source, shapes: open_dimension.Wanted, values: Values = No
 
 def _open(source: Source, values: Values) -> Model:
     """Read a model whose dimensions may be open."""
-    model = torch_file.read(Path(source)) if torch_file.is_of_torch(source) else onnx_file.read(source)
+    reader = (
+        torch_file.read if torch_file.is_of_torch(source) else gguf_file.read if gguf_file.is_gguf(source) else None
+    )
+    model = onnx_file.read(source) if reader is None else reader(Path(source))
     return _fixed(model, values) if values else model
 
 
@@ -154,7 +159,7 @@ def _fixed(model: Model, values: Mapping[str, ArrayLike]) -> Model:
 
 def bound(model: Model, shapes: Shapes = None) -> Model:
     """Give each input dimension of a model a number, in place, and check its tensors; see `read_model`."""
-    dimensions.bind(model.proto, shapes or {}, model.name)
+    dimensions.bind(model.proto, shapes or {}, model.name, model.usual)
     if model.program is not None:
         check_sizes(model.program, model.inputs, model.name)
     onnx_file.check_tensors(model)
@@ -256,6 +261,42 @@ def _imported(model: Model):
     operators.refuse_unsupported(proto, model.name)
     with at_most(model.weights.room):
         return importer.import_graph(proto, model.weights, model.name)
+
+
+def from_gguf(path: str | PathLike, tokens: Sequence[int] = (1,), rows: int | None = None):
+    """Convert a GGUF file of a network like Llama to a Relax module; its weights in codes stay so.
+
+    Parameters
+    ----------
+    path
+        A file whose architecture is llama, qwen2 or qwen3. Its tensors in Q4_0, Q8_0, Q4_K and Q6_K are kept as they
+        are stored, others become float32. The package `gguf` is needed, ``pip install "smartmem-tvm[gguf]"``.
+    tokens
+        How many tokens a run takes: a function of the module for each number. ``(1, 128)`` reads prompts by 128.
+    rows : int, optional
+        Rows of the caches, the most tokens of a sequence; by default as many as the network was made for, at most
+        2,048.
+
+    Returns
+    -------
+    tvm.IRModule
+        As of `from_onnx`, with the inputs ``input_ids`` and ``position_ids`` of (1, tokens) and caches of (1, heads,
+        rows, numbers), and the outputs ``logits`` of (1, tokens, vocabulary) and the caches with new rows.
+        `Options` with ``caches=True`` keeps the caches in the compiled model, for `Decoder`.
+
+    Raises
+    ------
+    UserError
+        If the file is missing, truncated or no GGUF file; if its architecture, a setting or a format is not known.
+    """
+
+    def sizes(graph: onnx.GraphProto) -> list[dict[str, tuple[int, ...]]]:
+        caches = [each for each in graph.input if each.name.startswith("past_")] if rows is not None else []
+        dims = {each.name: [dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in caches}
+        given = {name: (1, shape[1], rows, shape[3]) for name, shape in dims.items()}
+        return [{**given, "input_ids": (1, each)} for each in tokens]
+
+    return from_onnx(read_sizes(path, sizes))
 
 
 @one_at_a_time

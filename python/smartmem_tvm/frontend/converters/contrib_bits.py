@@ -12,43 +12,65 @@ from smartmem_tvm.narrow import is_integer
 
 def mat_mul_n_bits(node: Node) -> relax.Expr:
     """com.microsoft.MatMulNBits: blocks along the columns of the right operand have a scale and a zero point each."""
-    x, packed, scales, zeros, _, bias = (node.input(at) for at in range(6))
-    packed, scales, points = (node.constant(at) for at in (1, 2, 3))
-    if packed is None or scales is None or (zeros is not None and points is None):
-        raise ValueError("its weights, scales or zero points are known at run time only; make them constants")
+    x, packed, scales, zeros, order, bias = (node.input(at) for at in range(6))
+    packed, scales, points, groups = (node.constant(at) for at in (1, 2, 3, 4))
+    if any(given is not None and known is None for given, known in ((zeros, points), (order, groups))):
+        raise ValueError("its zero points or g_idx are known at run time only; make them constants")
+    if packed is None or scales is None:
+        raise ValueError("its weights or scales are known at run time only; make them constants")
     columns, width = node.attrs["N"], node.attrs["K"]
     bits, block = node.attrs.get("bits", 4), node.attrs["block_size"]
     blocks = -(-width // block)
-    codes = unpacked(packed.reshape(columns, -1), bits, blocks * block).reshape(columns, blocks, block)
+    codes = unpacked(packed.reshape(columns, -1), bits, blocks * block)[:, :width]
     if points is None:
         points = np.full((columns, blocks), 2 ** (bits - 1))
     elif points.dtype == np.uint8:
         points = unpacked(points.reshape(columns, -1), bits, blocks)
-    points, scales = (each.reshape(columns, blocks, 1) for each in (points, scales))
-    product = node.emit(relax.op.matmul(x, _weight(node, codes, points, scales, width)))
+    points, scales = (each.reshape(columns, blocks) for each in (points, scales))
+    groups, steps = _in_groups(groups, width, block, blocks)
+    if steps is not None:
+        codes, x = codes[:, steps], node.emit(relax.op.take(x, constant(steps, "int64"), -1, mode="fast"))
+    product = node.emit(relax.op.matmul(x, _weight(node, codes, points, scales, groups)))
     return product if bias is None else relax.op.add(product, bias)
 
 
-def _weight(node: Node, codes: np.ndarray, points: np.ndarray, scales: np.ndarray, width: int) -> relax.Expr:
+def _in_groups(order: np.ndarray | None, width: int, block: int, blocks: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the group of each step along the depth, and the order of steps in which groups are together.
+
+    Parameters
+    ----------
+    order : array or None
+        The group of each step in the file, ``g_idx``; None for blocks in a row.
+    """
+    usual = np.arange(width) // block
+    if order is None or np.array_equal(order, usual):
+        return usual, None
+    if order.shape != (width,) or order.min() < 0 or order.max() >= blocks:
+        raise ValueError(f"its g_idx does not give each of {width} steps one of {blocks} groups; quantize it again")
+    steps = np.argsort(order, kind="stable")
+    return order[steps], steps
+
+
+def _weight(node: Node, codes: np.ndarray, points: np.ndarray, scales: np.ndarray, groups: np.ndarray) -> relax.Expr:
     """Return the right operand of a product, with the scales apart from the integers.
 
     Parameters
     ----------
-    codes, points, scales : array
-        Of (columns, blocks, numbers of a block), or 1 number of it.
-    width : int
-        The depth of the product: blocks hold more numbers.
+    codes : array
+        Of (columns, steps along the depth).
+    points, scales : array
+        Of (columns, groups).
+    groups : array
+        The group of each step.
     """
-    (columns, _, block), dtype = codes.shape, dtype_of(node.inputs[0])
+    dtype, points = dtype_of(node.inputs[0]), points[:, groups]
     if points.dtype.kind == "f" or dtype != "float32":
-        values = (codes.astype("float32") - points.astype("float32")) * scales.astype("float32")
-        return constant(np.ascontiguousarray(values.reshape(columns, -1)[:, :width].T), dtype)
-    centred = (codes.astype("int16") - points.astype("int16")).reshape(columns, -1)[:, :width]
+        values = (codes.astype("float32") - points.astype("float32")) * scales[:, groups].astype("float32")
+        return constant(np.ascontiguousarray(values.T), dtype)
+    centred = codes.astype("int16") - points.astype("int16")
     kind = "int8" if np.abs(centred).max(initial=0) < 2**7 else "int16"
     numbers = node.emit(relax.op.astype(constant(np.ascontiguousarray(centred.T), kind), dtype))
-    factors = node.emit(relax.op.repeat(constant(np.ascontiguousarray(scales[:, :, 0].T), dtype), block, 0))
-    if scales.shape[1] * block > width:
-        factors = node.emit(relax.op.strided_slice(factors, [0], [0], [width]))
+    factors = constant(np.ascontiguousarray(scales.astype(dtype)[:, groups].T), dtype)
     return node.emit(relax.op.multiply(numbers, factors))
 
 

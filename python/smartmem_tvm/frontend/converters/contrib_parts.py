@@ -70,7 +70,7 @@ MRotaryEmbedding: input position_ids cos_cache sin_cache; interleaved -is_packed
 MatMulBnb4: A B absmax; K N block_size quant_type training_mode transB
 MatMulInteger16: A B;
 MatMulIntegerToFloat: A B a_scale b_scale a_zero_point b_zero_point bias;
-MatMulNBits: A B scales zero_points -g_idx bias; K N accuracy_level bits block_size -weight_prepacked=0
+MatMulNBits: A B scales zero_points g_idx bias; K N accuracy_level bits block_size -weight_prepacked=0
 MoE: input router_probs fc1_experts_weights fc1_experts_bias fc2_experts_weights fc2_experts_bias
   fc3_experts_weights fc3_experts_bias; activation_alpha activation_beta activation_type k normalize_routing_weights
   swiglu_fusion swiglu_limit -swiglu_limit_after_activation=0 -use_sparse_mixer=0

@@ -277,6 +277,8 @@ def _form(layout: _Layout, arrays: Sequence[np.ndarray]) -> _Form:
     """Return the bits and zero points that fit the weights of all calls of a kernel."""
     if all(each.min() >= -_MIDDLE and each.max() < _MIDDLE for each in arrays):
         return _Form(FOUR, _MIDDLE)
+    if all(each.min() >= 0 and each.max() <= _LARGEST for each in arrays):
+        return _Form(FOUR, 0)
     groups = [layout.integers(each) for each in arrays]
     least, most = ([np.asarray(extreme(each, -1)) for each in groups] for extreme in (np.min, np.max))
     if all(np.all(high + np.maximum(-low, 0) <= _LARGEST) for low, high in zip(least, most)):

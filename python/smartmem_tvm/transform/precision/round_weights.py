@@ -44,10 +44,12 @@ class RoundWeights:
         Bits and groups.
     kept : collection of str
         Names of products whose weights stay floats, perhaps with ``*``.
+    as_floats : bool
+        Write each rounded weight as a constant of floats, for comparisons.
     """
 
-    def __init__(self, rounding: Rounding, kept: Collection[str] = ()):
-        self.rounding, self.kept = rounding, tuple(kept)
+    def __init__(self, rounding: Rounding, kept: Collection[str] = (), as_floats: bool = False):
+        self.rounding, self.kept, self.as_floats = rounding, tuple(kept), as_floats
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow block of `mod`."""
@@ -85,13 +87,15 @@ class RoundWeights:
                 decisions.append({**decision, "action": f"rounded to {self.rounding.bits} bits", "error": error})
         return decisions
 
-    def _call(self, arg: ir.Constant, axis: int, builder: relax.BlockBuilder) -> tuple[ir.Call, float]:
-        """Return the call that computes a rounded weight, and its error; the groups lie along dimension `axis`."""
+    def _call(self, arg: ir.Constant, axis: int, builder: relax.BlockBuilder) -> tuple[relax.Expr, float]:
+        """Return the call that computes a rounded weight, or its floats, and its error; groups lie along `axis`."""
         values = weight(arg)
         group = min(self.rounding.group or values.shape[axis], values.shape[axis])
         codes, scales = rounded(values if axis == 0 else values.T, self.rounding.bits, group)
         whole = np.repeat(scales, group, 0)[: len(codes)] * codes
         error = float(np.linalg.norm(whole - (values if axis == 0 else values.T)) / (np.linalg.norm(values) or 1.0))
+        if self.as_floats:
+            return as_constant(np.ascontiguousarray(whole if axis == 0 else whole.T, "float32")), error
         codes, scales = (each if axis == 0 else np.ascontiguousarray(each.T) for each in (codes, scales))
         operands = as_constant(codes), as_constant(scales)
         return builder.call_te(dequantized(axis, group), *operands, primfunc_name_hint=NAME), error
