@@ -31,6 +31,12 @@ def has_quads(target: tvm.target.Target) -> bool:
     return codegen.target_has_features("avx512vnni" if wide else "avxvnni", target)
 
 
+def has_pairs(target: tvm.target.Target) -> bool:
+    """Whether a CPU multiplies its widest vectors of 16-bit integers two by two (AVX2, AVX-512BW)."""
+    wide = codegen.target_has_features("avx512f", target)
+    return bool(codegen.target_has_features("avx512bw" if wide else "avx2", target))
+
+
 def unnamed_features(cpu: str, flags: frozenset[str] | None = None) -> list[str]:
     """Return the features that ``mattr`` must add to ``mcpu`` for `has_tiles`.
 

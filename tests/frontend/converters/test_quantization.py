@@ -42,6 +42,14 @@ def test_quantize_and_back_bit_for_bit(dtype, form):
         check(nodes, {"x": x, **unknown}, {"y": "int32", "back": "float32"}, given, tolerance=1e-7)
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 7), ("int8", -128), ("int16", 300), ("uint16", 60000)])
+def test_numbers_far_beyond_the_ends(dtype, zero):
+    """The zero point is added before the bounds are compared: to infinity, and to floats without a bit for it."""
+    x = np.array([np.inf, -np.inf, 1e30, -1e30, 3e9, -3e9, 2.5**30, 0.5, -0.5], "float32")
+    given = {"scale": np.float32(0.5), "zero": np.asarray(zero, dtype)}
+    check([helper.make_node("QuantizeLinear", ["x", *given], ["y"])], {"x": x}, {"y": dtype}, given)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int16"])
 def test_a_zero_point_known_at_run_time(dtype):
     random = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import tvm
 from tvm import relax, te
 
 from smartmem_tvm import compile
-from smartmem_tvm.schedule import FloatProducts
+from smartmem_tvm.schedule import FloatProducts, PairProducts
 from smartmem_tvm.target import parse_target
 
 
@@ -69,3 +69,37 @@ def test_sums_that_may_leave_24_bits_stay_integers():
     assert '"float32")' in script(depthwise(edge, "int16"))
     edge[0, 2] += 1
     assert '"float32")' not in script(depthwise(edge, "int16"))
+
+
+@pytest.mark.parametrize(("depth", "both"), [(8, True), (258, True), (259, False)])
+def test_both_products_of_attention_are_of_floats(depth, both):
+    """Pairs would have to be made number by number: 255 * 255 * 258 is the largest sum of bytes below 2^24."""
+    rows, columns = 6, 32
+    builder, shapes = relax.BlockBuilder(), ((rows, 8), (8, depth), (depth, columns))
+    given = [relax.Var(name, relax.TensorType(shape, "uint8")) for name, shape in zip("xyz", shapes)]
+
+    def product(a, b, name):
+        k = te.reduce_axis((0, int(a.shape[1])), "k")
+        term = lambda i, j: te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), k)  # noqa: E731
+        return te.compute((a.shape[0], b.shape[1]), term, name=name)
+
+    def body(x, y, z):
+        first = product(x, y, "first")
+        again = te.compute(first.shape, lambda i, j: (first[i, j] >> 4).astype("uint8"), name="bytes")
+        second = product(again, z, "second")
+        return te.compute(second.shape, lambda i, j: second[i, j] + tvm.tirx.const(1, "int32"), name="result")
+
+    with builder.function("main", given):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit_te(body, *given))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    with parse_target('{"kind": "llvm", "mcpu": "haswell"}'):
+        after = FloatProducts()(PairProducts()(mod))
+    (kernel,) = (func for func in after.functions.values() if isinstance(func, tvm.tirx.PrimFunc))
+    assert kernel.script().count("T.float32(0") == 1 + both  # starts of sums
+    arrays = [np.random.default_rng(n).integers(0, 256, shape).astype("uint8") for n, shape in enumerate(shapes)]
+    arrays[2][:] = 255
+    x, y, z = (each.astype("int64") for each in arrays)
+    want = ((x @ y) >> 4).astype("uint8").astype("int64") @ z + 1
+    np.testing.assert_array_equal(compile(mod).run(*arrays)[0], want)

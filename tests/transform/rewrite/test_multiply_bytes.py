@@ -17,6 +17,8 @@ from smartmem_tvm.transform.rewrite import multiply_bytes
 
 WITH = parse_target('{"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}')
 """A processor with VNNI; this machine need not be one."""
+PAIRED = parse_target('{"kind": "llvm", "mcpu": "haswell", "num-cores": 2}')
+"""A processor that multiplies two 16-bit integers at once, and no four bytes."""
 
 
 def quantized(random: np.random.Generator, shape: tuple, dtype: str, along: int | None) -> tuple[np.ndarray, dict]:
@@ -84,8 +86,8 @@ def decisions(mod: tvm.IRModule) -> list[str]:
     return [each.get("reason", each["action"]) for each in read_log(mod) if each["pass"] == "MultiplyBytes"]
 
 
-def rewritten(model) -> tvm.IRModule:
-    with WITH:
+def rewritten(model, target=WITH) -> tvm.IRModule:
+    with target:
         return MultiplyBytes()(from_onnx(model))
 
 
@@ -94,10 +96,11 @@ def test_drawn_products(seed, monkeypatch):
     """Whatever the price says: every product that may be of bytes is."""
     for name in ("_RESULT", "_COPIED"):
         monkeypatch.setattr(multiply_bytes, name, 0.0)
+    monkeypatch.setattr(multiply_bytes, "_FEW_ROWS", 0)
     nodes, inputs, constants, sides = draw(np.random.default_rng(seed))
     want, most = product(nodes[-1], *sides), product(nodes[-1], *map(np.abs, sides))
     model = model_of(nodes, inputs, {"y": ("float32", want.shape)}, constants, 21)
-    for mod in (rewritten(model), from_onnx(model)):
+    for mod in (rewritten(model), rewritten(model, PAIRED), from_onnx(model)):
         (got,) = compile(mod, "cpu").run(*inputs.values())
         assert (np.abs(got - want) <= 4e-6 * most + 1e-6).all()
 
@@ -226,9 +229,37 @@ def test_casts_and_zero_points_that_leave_the_bytes(operator, dtype, through, ze
     np.testing.assert_allclose(compile(mod, "cpu").run(x)[0], want, rtol=1e-5, atol=0.1)
 
 
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (matmul((64, 384), (384, 384)), "multiplied as bytes"),
+        (matmul((64, 386), (386, 384)), "multiplied as bytes"),
+        (matmul((64, 385), (385, 384)), "its depth is no multiple of 2"),
+        (matmul((15, 384), (384, 384)), "it has fewer than 16 rows, and the processor no VNNI"),
+        (matmul((16, 8), (8, 8)), "price: "),
+    ],
+)
+@pytest.mark.parametrize("cpu", ["haswell", "skylake-avx512"])
+def test_what_is_multiplied_in_pairs(cpu, model, reason):
+    with parse_target(f'{{"kind": "llvm", "mcpu": "{cpu}"}}'):
+        (said,) = decisions(MultiplyBytes()(from_onnx(model)))
+    assert said.startswith(reason)
+
+
+def test_a_convolution_without_vnni_stays_in_floats():
+    random = np.random.default_rng(0)
+    x, w = integers(random, "uint8", (1, 64, 30)), integers(random, "int8", (64, 64, 3))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "one"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": x}, {"y": ("float32", (1, 64, 28))}, {"w": w, "one": np.float32(1)})
+    assert decisions(rewritten(model, PAIRED)) == ["it is a convolution, and the processor has no VNNI"]
+
+
 def test_what_is_not_looked_at():
-    """Constants that need nine bits, and processors without VNNI."""
+    """Constants that need nine bits, and processors with neither VNNI nor AVX2."""
     assert decisions(rewritten(matmul(zero=5))) == []
-    for cpu in ("haswell", "skylake-avx512"):
-        with parse_target(f'{{"kind": "llvm", "mcpu": "{cpu}"}}'):
-            assert decisions(MultiplyBytes()(from_onnx(matmul()))) == []
+    with parse_target('{"kind": "llvm", "mcpu": "nehalem"}'):
+        assert decisions(MultiplyBytes()(from_onnx(matmul((64, 384), (384, 384))))) == []

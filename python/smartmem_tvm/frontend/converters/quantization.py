@@ -42,7 +42,7 @@ def _common_type(first: str, second: str) -> str:
 def saturated(
     node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, to: str, combine=tirx.div, dtype="float32"
 ) -> relax.Var:
-    """Return ``round(combine(x, scale)) + zero`` as integers, saturated to their type; NaN becomes the lower bound.
+    """Return ``round(combine(x, scale)) + zero`` as integers, saturated to their type; NaN becomes 0 on CPUs.
 
     This is one kernel: in separate Relax operators, a pass might multiply by the inverse of the scale, or move the
     multiplication, which would change ties.
@@ -58,12 +58,13 @@ def saturated(
 
     def kernel(x: te.Tensor, scale: te.Tensor, *zero: te.Tensor) -> te.Tensor:
         def at(*index):
-            point = _broadcast(zero[0], index).astype("float32") if zero else tirx.const(0, "float32")
             number = combine(x(*index).astype(dtype), _broadcast(scale, index).astype(dtype)).astype("float32")
-            # The number is the first operand: TVM lowers max(a, b) to ``a > b ? a : b``, which returns b if a is NaN.
-            number = tirx.max(number, tirx.const(low, "float32") - point)
-            number = tirx.nearbyint(tirx.min(number, tirx.const(high, "float32") - point))
-            return (number + point).astype("int32").astype(storage_of(to))
+            number = tirx.nearbyint(number)
+            if zero:
+                number = number + _broadcast(zero[0], index).astype("float32")
+            # Bounds are constants, and are compared last: LLVM has one instruction for each.
+            number = tirx.min(tirx.max(number, tirx.const(low, "float32")), tirx.const(high, "float32"))
+            return number.astype("int32").astype(storage_of(to))
 
         return te.compute(x.shape, at, name="quantize")
 

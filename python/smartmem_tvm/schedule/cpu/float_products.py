@@ -66,16 +66,25 @@ class FloatProducts:
 
 
 def in_floats(kernel: Kernel, constants: dict[int, Known]) -> Exchange | None:
-    """Return the kernel with its first sum in floats, None if that might be inexact, or is no sum of integer products.
+    """Return the kernel with its sums in floats, None if each might be inexact, or is no sum of integer products.
 
     Parameters
     ----------
     constants : dict
         Position of a constant among the kernel's inputs -> function that returns its values in all calls.
     """
-    at = next((n for n, stage in enumerate(kernel.stages) if stage.reduction), None)
-    stage = None if at is None else kernel.stages[at]
-    if stage is None or combiner_of_parts(stage) is None:
+    whole, forms = kernel, {}
+    sums = [n for n, stage in enumerate(kernel.stages) if stage.reduction]
+    for at in sums:
+        changed = _sum_in_floats(kernel, at, constants)
+        if changed is not None:
+            kernel, forms = changed.kernel, {**forms, **changed.forms}
+    return Exchange(kernel, forms) if kernel is not whole else None
+
+
+def _sum_in_floats(kernel: Kernel, at: int, constants: dict[int, Known]) -> Exchange | None:
+    stage = kernel.stages[at]
+    if combiner_of_parts(stage) is None:
         return None
     _, term = combiner_of(stage)
     if not isinstance(term, tirx.Mul) or str(term.ty.dtype) != INTEGER:

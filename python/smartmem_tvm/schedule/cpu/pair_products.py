@@ -45,7 +45,8 @@ class PairProducts:
     has VNNI, four of each are a quad (`ir.packings`), and one instruction multiplies four times as many numbers.
 
     Refuses (leaves as they are) operands that may have more bits, sums whose number of products is no multiple of two,
-    and sums whose operands are padded copies that are not read along a whole dimension.
+    sums whose operands are padded copies that are not read along a whole dimension, and kernels of several products
+    (attention), whose rule multiplies floats: `FloatProducts` is asked about each of their sums.
     """
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
@@ -90,7 +91,7 @@ def packed(
     if parts is None or not isinstance(parts[1], tirx.Mul) or not isinstance(kernel.stages[at].body.value, tirx.Add):
         return None
     stage, term = kernel.stages[at], parts[1]
-    if str(term.ty.dtype) != INTEGER:
+    if str(term.ty.dtype) != INTEGER or any(map(_multiplies, kernel.stages[at + 1 :])):
         return None
     operands = _Operands(kernel, at, constants)
     for packing in packings:
@@ -103,6 +104,12 @@ def packed(
             if all(side is not None for side in sides):
                 return _changed(kernel, at, var, sides, packing)
     return None
+
+
+def _multiplies(stage: Stage) -> bool:
+    """Whether a stage adds up products of integers."""
+    parts = combiner_of(stage) if stage.reduction else None
+    return parts is not None and isinstance(parts[1], tirx.Mul) and str(parts[1].ty.dtype) == INTEGER
 
 
 @dataclass(frozen=True, eq=False)

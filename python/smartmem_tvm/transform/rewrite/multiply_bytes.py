@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MultiplyBytes: products of dequantized bytes are computed in integers, on CPUs that multiply four bytes at once."""
+"""MultiplyBytes: products of dequantized bytes are computed in integers, on CPUs that are predicted to be faster so."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ...cpu_features import has_quads
+from ...cpu_features import has_pairs, has_quads
 from ...ir.block import CONVOLUTIONS, Bindings, as_constant, edit_blocks, operator, shape_of, weight
-from ...ir.packings import QUADS, SIGNED, UNSIGNED
+from ...ir.packings import PAIRS, QUADS, SIGNED, UNSIGNED, Packing
 
 _BYTES = {"int8": SIGNED, "uint8": UNSIGNED}
 _WIDE = ("int16", "int32", "int64")
@@ -25,6 +25,11 @@ _OFFSET = 128
 # vector of 16, and for each step of each row, which is copied. Assumed, then held to 21 matmuls and convolutions that
 # take 0.1 to 3 ms on a thread of an Intel Xeon with AVX-512 and VNNI, 2026-11-28.
 _PRODUCT, _RESULT, _COPIED = 0.5, 2.0, 8.0
+# Cycles of a product for each of a product of floats, by the numbers of a packing. Four bytes: by definition of the
+# instruction. Two: measured with matmuls of 196 rows, 384 to 1536 deep, AMD EPYC (Zen 2) with AVX2, 2026-11-29.
+_SHARE = {QUADS.numbers: 0.25, PAIRS.numbers: 0.75}
+# Rows. Chosen: a matmul of fewer is as long as its weight takes to come from memory (`CodedProduct`).
+_FEW_ROWS = 16
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.MultiplyBytes")
@@ -41,19 +46,27 @@ class MultiplyBytes:
 
     Sums of integers are exact, so the result is closer to the exact one than a sum of floats. Signed bytes on the left
     get 128 added, and the zero point too, as processors with VNNI multiply unsigned bytes by signed ones. A
-    convolution's padding is the zero point.
+    convolution's padding is the zero point. Without VNNI, CPUs multiply two 16-bit integers at once, and of products
+    only matmuls of many rows are asked.
 
     Refuses (leaves in floats) constants that have no bytes or a scale along the depth, depths that are no multiple of
-    four or so large that a sum may leave 32 bits, zero points that are no bytes, grouped convolutions, and products
-    that would not be faster. Does nothing for a CPU without VNNI.
+    four (of two without VNNI) or so large that a sum may leave 32 bits, zero points that are no bytes, grouped
+    convolutions, and products that would not be faster. Does nothing for a CPU without VNNI, AVX2 or AVX-512BW.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow block of `mod`."""
         target = tvm.target.Target.current(allow_none=True)
-        if target is None or target.kind.name != "llvm" or not has_quads(target):
+        packing = None if target is None or target.kind.name != "llvm" else _packing(target)
+        if packing is None:
             return mod
-        return edit_blocks(mod, _multiply_bytes, leaves_unread=True)
+        return edit_blocks(mod, lambda block: _multiply_bytes(block, packing), leaves_unread=True)
+
+
+def _packing(target: tvm.target.Target) -> Packing | None:
+    if has_quads(target):
+        return QUADS
+    return PAIRS if has_pairs(target) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +78,7 @@ class _Bytes:
     zero: int
 
 
-def _multiply_bytes(block: Bindings) -> list[dict]:
+def _multiply_bytes(block: Bindings, packing: Packing) -> list[dict]:
     decisions = []
     for var in block.order:
         name = operator(block.values[var])
@@ -75,7 +88,7 @@ def _multiply_bytes(block: Bindings) -> list[dict]:
         x, w = _dequantized(block, left), _known(block, right)
         if x is None or w is None:
             continue
-        reason = _objection(var, block.values[var], w, name)
+        reason = _objection(var, block.values[var], w, name, packing)
         if reason is None:
             make = _matmul if name == "matmul" else _convolution
             block.edit({var: make(block.values[var], *_unsigned(x), w)})
@@ -142,7 +155,7 @@ def _unsigned(x: _Bytes) -> tuple[ir.Expr, ir.Expr, int]:
     return relax.op.astype(wide, "uint8"), x.scale, x.zero + _OFFSET
 
 
-def _objection(var, call: ir.Call, w: tuple, name: str) -> str | None:
+def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str | None:
     """Return why a product stays in floats, or None."""
     numbers, scale = w
     result = shape_of(var)
@@ -152,6 +165,10 @@ def _objection(var, call: ir.Call, w: tuple, name: str) -> str | None:
         depth, columns, rows = *numbers.shape[-2:], math.prod(result[:-1])
         if numbers.ndim != 2 or len(result) < 2 or scale.shape[0] != 1:
             return "its constant is no matrix with a scale for each column"
+        if packing is PAIRS and rows < _FEW_ROWS:
+            return f"it has fewer than {_FEW_ROWS} rows, and the processor no VNNI"
+    elif packing is PAIRS:
+        return "it is a convolution, and the processor has no VNNI"
     else:
         depth, columns = math.prod(numbers.shape[1:]), numbers.shape[0]
         rows = math.prod(result) // columns
@@ -160,15 +177,15 @@ def _objection(var, call: ir.Call, w: tuple, name: str) -> str | None:
             return "it has groups, or another layout"
         if math.prod(scale.shape[1:]) != 1:
             return "its constant has no scale for each filter"
-        if numbers.shape[1] % QUADS.numbers:
-            return f"its channels are no multiple of {QUADS.numbers}"
-    if depth % QUADS.numbers:
-        return f"its depth is no multiple of {QUADS.numbers}"
+        if numbers.shape[1] % packing.numbers:
+            return f"its channels are no multiple of {packing.numbers}"
+    if depth % packing.numbers:
+        return f"its depth is no multiple of {packing.numbers}"
     along = 0 if name == "matmul" else tuple(range(1, numbers.ndim))
     if UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(along).max() > _LARGEST_SUM:
         return "its sums may leave 32 bits"
     floats = rows * columns * depth * _PRODUCT
-    integers = floats / QUADS.numbers + rows * columns * _RESULT + rows * depth * _COPIED
+    integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * depth * _COPIED
     if integers >= floats:
         return f"price: {integers / floats:.2f} times the cycles of floats"
     return None
