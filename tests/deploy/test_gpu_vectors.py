@@ -10,6 +10,7 @@ import pytest
 from tvm import relax
 
 import smartmem_tvm
+from covering import seeds
 from gpu_vectors import wrong_in
 from helpers import module
 from smartmem_tvm import Options
@@ -74,9 +75,8 @@ def test_random_movements(seed, target):
 
 
 @pytest.mark.each_value
-@pytest.mark.device
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(3, 24))
+@pytest.mark.parametrize("seed", seeds(3, 11, 24)[3:])
 def test_more_random_movements(seed, target):
     mod = _network(seed)
     for off in [*OFF, *combinations(SWITCHES, 2)]:

@@ -142,6 +142,7 @@ def test_rows_side_by_side(rows, monkeypatch):
     assert placed.across and placed.lanes == 2 and placed.vector == 4
 
 
+@pytest.mark.each_value
 @pytest.mark.device
 @pytest.mark.parametrize("window", [3, 7, (1, 5), (5, 1)], ids=str)
 @pytest.mark.parametrize("attrs", [{}, {"strides": 2}, {"dilation": 2}], ids=str)

@@ -45,6 +45,7 @@ def test_conversions_stay_behind_the_loop():
         assert plain.settle() is None and plain.count_round(0) is None
 
 
+@pytest.mark.pairwise
 @pytest.mark.device
 @pytest.mark.parametrize("lanes", [1, 4, 8])
 @pytest.mark.parametrize(("build", "shape"), [(sums_only, IMAGE), (transformer, TOKENS)])
