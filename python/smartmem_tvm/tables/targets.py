@@ -261,7 +261,7 @@ _ROWS = (
         bandwidth=55e9,  # SmartMem 4.6
         l2_bandwidth=261e9,  # estimate: a line a cycle and core at 680 MHz
         texture_bandwidth=511e9,  # SmartMem 4.6
-        peak=2.0e12,  # SmartMem 4.6
+        peak=2.0e12,  # SmartMem 4.6, "2.0 TMACs/s"; 1536 lanes at 680 MHz would be 1.04e12 (docs/adreno.md)
         estimates=_HIDDEN | _ADRENO_ESTIMATES | {"l2_bandwidth"},
     ),
     Row(

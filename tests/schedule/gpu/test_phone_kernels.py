@@ -20,7 +20,7 @@ from smartmem_tvm.schedule.gpu.launch import GpuParams
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
 from smartmem_tvm.schedule.gpu.window.lines import Lines
 from smartmem_tvm.schedule.gpu.window.window import WindowProduct, WindowSlide
-from smartmem_tvm.schedule.gpu.window.window_tiles import GpuWindowParams
+from smartmem_tvm.schedule.gpu.window.window_tiles import GpuWindowParams, ProductTile
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import Limits
 
@@ -49,15 +49,33 @@ def test_narrow_groups_slide(each, slides):
 
 
 def test_the_products_of_a_window_are_unrolled():
-    """Nine of the 9 or 18 terms of a step, and rows are read from shared memory as vectors."""
+    """Nine of the 9 or 18 terms of a step, or twelve of 36, and rows are read from shared memory as vectors."""
     inputs, output = convolution(16, 1, 64)
 
     def source(params):
         return check(WindowProduct, inputs, output, _convolved, params)
 
     plain, unrolled = source(None), source(GpuWindowParams(PHONE))
-    assert unrolled.count("acc_ptr[0] = ") == 9 * (plain.count("acc_ptr[0] = ") - 1) + 1
+    assert unrolled.count("acc_ptr[0] = ") - 1 in [n * (plain.count("acc_ptr[0] = ") - 1) for n in (9, 12)]
     assert ["__local float4" in each for each in (plain, unrolled)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("outs", "tile"),
+    [
+        (128, ProductTile(128, 64, 18, 8, 8)),  # a window for each half of the threads
+        (67, ProductTile(64, 64, 18, 8, 4)),
+        (50, ProductTile(32, 64, 18, 4, 4)),
+        (33, ProductTile(32, 32, 9, 4, 4)),  # 64 threads for 32 pixels: half a window for each
+        (64, ProductTile(32, 32, 18, 4, 4, 2)),
+    ],
+)
+def test_threads_gather_whole_windows(outs, tile):
+    """Their places in a window are constants; those of the weights keep their term, or take the next as they come."""
+    inputs, output = convolution(4, 1, outs)
+    source = check(lambda params: WindowProduct(params, tile), inputs, output, _convolved, GpuWindowParams(PHONE))
+    pixels = [line for line in source.splitlines() if "right_tile_ptr[" in line and " = " in line]
+    assert tile.depth == 9 or not any("% 9" in line for line in pixels)
 
 
 @pytest.mark.parametrize("stride", [1, 2])

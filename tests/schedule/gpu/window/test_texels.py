@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows that read and write textures: other tiles than those chosen, and how often a texel is read."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -14,6 +16,8 @@ from smartmem_tvm.schedule.choose import default_rules
 from smartmem_tvm.schedule.gpu.window.window import GpuWindowParams, TexelReduction, WindowProduct, WindowSlide
 from smartmem_tvm.schedule.gpu.window.window_tiles import ProductTile, SlideTile, product_tile, slide_tile
 from smartmem_tvm.schedule.schedule_kernels import kernel_rules
+from smartmem_tvm.tables.targets import TARGETS
+from smartmem_tvm.target import Limits
 from texture_modules import TARGET, body, opencl, sources
 
 op, nn = relax.op, relax.op.nn
@@ -99,6 +103,13 @@ def test_channels_of_a_group_are_read_as_texels():
     (code,) = check(lambda x: conv(x, groups=4), WindowSlide(tile=SlideTile(1, 1, 1, 36, 32)))
     assert code.count("READ_IMAGEF(") == 9 + 9 * 4
     assert code.count("write_imagef(") == 1
+
+
+def test_narrow_products_of_a_phone_have_a_thread_for_each_texel():
+    """Groups of four channels: the tile of a GEMM would have 28 of 32 columns and 12 of 16 terms for nothing."""
+    limits = replace(Limits.of(TARGET), device=TARGETS["adreno-740"])
+    (code,) = check(lambda x: conv(x, 1, 4), TexelReduction(GpuWindowParams(limits)))
+    assert "barrier" not in code and "__local" not in code
 
 
 def test_a_reduction_to_texels():

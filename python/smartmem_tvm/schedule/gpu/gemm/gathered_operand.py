@@ -18,6 +18,9 @@ from .operand import Operand
 from .skeleton import Thread
 
 _UNROLLED = 16  # most steps of a gather that are unrolled: assumed, never measured
+# The same on phones. Chosen: 18 terms for 128 rows of 128 threads, whose places are constants beside the first one's.
+_UNROLLED_PHONE = 24
+_MORE_STEPS = 1.25  # times the steps of a gather for places without divisions. Chosen: each was 22 integer instructions
 
 
 class GatheredOperand:
@@ -31,6 +34,10 @@ class GatheredOperand:
         Rows (or columns) and terms of a texel that one load gathers; (1, 1) if it is no texture.
     along_depth : bool
         Whether only terms are innermost in memory: neighbouring threads then gather neighbouring terms.
+    window : int
+        Terms of a window: a thread that gathers whole windows of one row (column) gathers one after the other, so that
+        its position in the window is known when compiled; where terms are innermost in memory, a thread keeps its term.
+        0 if neighbouring threads take neighbouring elements in any case.
     """
 
     def __init__(
@@ -43,11 +50,13 @@ class GatheredOperand:
         dtype: str,
         texel: tuple[int, int],
         along_depth: bool,
+        window: int = 0,
     ):
         self.scope, self.operand, self.size, self.tile, self.dtype = scope, operand, size, tile, dtype
         self.texel = texel
         # A texture is read by texels: neighbouring threads read the texels of neighbouring pixels.
         self.along_depth = along_depth and texel == (1, 1)
+        self.window = window // texel[1] if window % texel[1] == 0 else 0
         # One dimension: TVM would remove the padding of a second one.
         self.shared = shared(tile.slices * tile.depth * (size + tile.pad), dtype, name)
 
@@ -62,10 +71,30 @@ class GatheredOperand:
         total, simplify = depth * size, self.scope.analyzer.simplify
         count, operand = -(-total // threads), self.operand
         begin, first = number * index(self.size), step * index(self.tile.depth)
+        in_windows = self.window and total % threads == threads % size == 0 == count % self.window
+        across = threads // depth  # rows (columns) at once of threads that keep their term
+        keeps = self.window and self.along_depth and across and -(-size // across) <= _MORE_STEPS * count
+        if keeps:
+            count = -(-size // across)
+
+        def place_of(i):
+            e = i * index(threads) + thread.within
+            if keeps:
+                return _div(thread.within, depth) + i * index(across), _mod(thread.within, depth)
+            if self.along_depth:
+                return _div(e, depth), _mod(e, depth)
+            if in_windows:
+                return _mod(thread.within, size), _div(thread.within, size) * index(count) + i
+            return _mod(e, size), _div(e, size)
+
+        def limits_of(i, n) -> list:
+            if keeps:
+                return [] if size % across == 0 else [simplify(n < index(size))]
+            return [] if total % threads == 0 else [simplify(i * index(threads) + thread.within < index(total))]
 
         def one(i):
-            e = i * index(threads) + thread.within
-            n, k = (_div(e, depth), _mod(e, depth)) if self.along_depth else (_mod(e, size), _div(e, size))
+            n, k = place_of(i)
+            fits = limits_of(i, n)
             n, k = n * index(values), k * index(terms)
             conditions = [begin + n < index(operand.outer), first + k < index(operand.depth)]
             conditions = [simplify(each) for each in conditions]
@@ -79,12 +108,12 @@ class GatheredOperand:
                 term = thread.slice * index(self.tile.depth) + k
                 return self.at(n + v, term) if values > 1 else self.at(n, term + v)
 
-            fits = [] if total % threads == 0 else [simplify(e < index(total))]
             return guard(fits, self._fetch(value, place))
 
-        if count > _UNROLLED:
+        if count > (_UNROLLED_PHONE if self.window else _UNROLLED):
             return self.scope.loop(count, one, "load")
-        return block(*(one(index(i)) for i in range(count)))
+        every = block(*(one(index(i)) for i in range(count)))
+        return guard([thread.within < index(across * depth)] if keeps and threads % depth else [], every)
 
     def _fetch(self, value, place) -> tirx.Stmt:
         """Store ``value(v)`` at ``place(v)``: one value, or the four of a texel, which is loaded once."""

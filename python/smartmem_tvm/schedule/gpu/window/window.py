@@ -53,6 +53,9 @@ _TEXELS_OF_A_THREAD = 4
 # (2026-11-28, float16): groups of 16 and 32 channels issue in 0.12 to 0.55 of the time, dense convolutions of 64 in 1.2
 # to 2.2 times it, with five times the lines from the second level.
 _PHONE_ROWS = 33
+# Terms of the products of a phone that a thread adds up by itself for a texel of up to four rows or columns. Chosen:
+# the least step of a GEMM, whose tiles have 32 columns at least; 4 x 4 of them used a 32nd of what they multiplied.
+_NARROW_TERMS = 16
 _NO_TEXELS = "its results do not go to the texture by whole texels"
 
 
@@ -114,7 +117,8 @@ class WindowProduct(WindowRule):
         params = params.in_texels() if texel else params
         rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
         batch, window = product.extent(product.batch), window_size(product)
-        tile = self.tile or product_tile(batch, rows, columns, depth, window, params)
+        left = sharing(product) is not product.rows
+        tile = self.tile or product_tile(batch, rows, columns, depth, window, params, left)
         if tile is None:
             return declined("no tile of the candidates is within the limits of the target")
         facts = {"batch": batch, "rows": rows, "columns": columns, "depth": depth, "window": window, **params.facts}
@@ -122,7 +126,7 @@ class WindowProduct(WindowRule):
         if texel and tile.thread_columns % TEXEL:
             return declined("a thread would write parts of texels")
         priced(lambda: product_price(tile, batch, rows, columns, depth, params))
-        return gathered_product(product, tile, bool(texel), params.limits)
+        return gathered_product(product, tile, bool(texel), params.limits, window)
 
 
 class WindowSlide(WindowRule):
@@ -188,7 +192,7 @@ class TexelReduction(WindowRule):
         is_matmul = product is not None and product.rows and product.columns
         if not texel:
             return declined("its results do not go to a texture by whole texels")
-        if is_matmul:
+        if is_matmul and not (params.limits.phone and _is_narrow(product)):
             return declined("it is a matmul")
         if _terms(reduction) > _TERMS_OF_A_THREAD:
             return declined(f"a sum of {_terms(reduction)} terms: too long for one thread")
@@ -197,6 +201,12 @@ class TexelReduction(WindowRule):
         facts = {"results": results, "terms": _terms(reduction), **params.facts}
         tile = decide("gpu_texel_reduction", SlideTile(1, 1, 1, params.taps, params.slide_threads), **facts)
         return SlideNest(reduction, order, sizes, tile.taps, tile.threads, texel)
+
+
+def _is_narrow(product: Contraction) -> bool:
+    """Whether a tile of a GEMM would have few results and few terms: a grouped 1 x 1 convolution, most of all."""
+    narrow = min(product.extent(product.rows), product.extent(product.columns)) <= TEXEL
+    return narrow and product.extent(product.depth) <= _NARROW_TERMS
 
 
 def has_window(product: Contraction) -> bool:

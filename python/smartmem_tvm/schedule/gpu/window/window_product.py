@@ -32,7 +32,7 @@ _UNROLLED = 12
 
 
 def gathered_product(
-    contraction: Contraction, tile: ProductTile, texels: bool = False, limits: Limits = _LIMITS
+    contraction: Contraction, tile: ProductTile, texels: bool = False, limits: Limits = _LIMITS, window: int = 0
 ) -> GpuGemm:
     """Return the loop nest of a contraction in a tile.
 
@@ -42,6 +42,8 @@ def gathered_product(
         Four neighbouring columns are a texel of the result, which one store writes.
     limits : Limits
         Of the target: the widest vector of float16 arithmetic, and whether it is a phone.
+    window : int
+        Terms of the sum for one input channel, or for those of a texel; only phones gather by windows.
     """
     scope, product, run = Scope(), MatmulProduct(contraction), TEXEL if texels else 1
     results, phone = tile.thread_rows * tile.thread_columns, limits.phone
@@ -49,8 +51,9 @@ def gathered_product(
         run = product.result_run(TEXEL)
     unroll = largest_divisor(tile.depth, _UNROLLED) if phone else 1
     factor, total = product_type(contraction), str(contraction.reduction.accumulator.ty.dtype)
+    by = window if phone else 0
     left, right = (
-        GatheredOperand(scope, name, operand, size, tile, factor, *_order(contraction, value, iterators, tile))
+        GatheredOperand(scope, name, operand, size, tile, factor, *_order(contraction, value, iterators, tile), by)
         for name, operand, size, value, iterators in (
             ("left_tile", product.left, tile.rows, contraction.left, contraction.rows),
             ("right_tile", product.right, tile.columns, contraction.right, contraction.columns),

@@ -19,7 +19,7 @@ from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..machine import ADDRESSES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
 from ..thread_numbers import Held
-from ..waves import spills
+from ..waves import most_registers, spills
 from .lines import Lines
 
 
@@ -153,7 +153,11 @@ _TILES = (
     (16, 32, 4, 4),
     (16, 32, 2, 2),
 )
+# A further one of Adrenos that give such threads all registers. Chosen by Mesa's compiler and the model of accesses
+# (2026-11-29): on an Adreno 740 it asks for two thirds of the lines of 64 x 64 results; on a 660 it spilled.
+_TILE_ADRENO = (128, 64, 8, 8)
 _SLICES = (1, 2, 4, 8)  # parts of the terms of a sum, each with threads of its own. Chosen: candidates
+_MOST_STEP = 36  # terms of a step by whole windows. Chosen: float16 adds up as many of a texel of channels
 _SLIDE_THREADS = 128  # threads of a thread block that share nothing. Chosen: four warps; no others were timed
 _MOST_RESULTS = 16  # results of a thread that slides. Chosen: no times of more were kept (2026-11-25)
 
@@ -165,8 +169,20 @@ def depth_step(depth: int, window: int) -> int:
     return max(d for d in range(1, 17) if window % d == 0)
 
 
+def _in_windows(tile: ProductTile, depth: int, window: int, size: int, limits: Limits) -> ProductTile:
+    """Return a tile of a phone with a window for each thread that gathers one of `size` rows or columns, if even.
+
+    Each thread then gathers one window, and knows its positions when compiled. Two thread blocks still have room in the
+    local memory of a core.
+    """
+    deeper = replace(tile, depth=window * max(1, tile.slice_threads // size))
+    even = tile.slice_threads % size == 0 and depth % deeper.depth == 0 and tile.depth % window == 0
+    fit = deeper.depth <= _MOST_STEP and 2 * deeper.shared_bytes <= limits.shared_bytes
+    return deeper if even and fit else tile
+
+
 def product_tile(
-    batch: int, rows: int, columns: int, depth: int, window: int, params: GpuWindowParams
+    batch: int, rows: int, columns: int, depth: int, window: int, params: GpuWindowParams, left: bool = False
 ) -> ProductTile | None:
     """Return the tile with the lowest estimated time for a product of these extents; None if none fits.
 
@@ -174,16 +190,21 @@ def product_tile(
     ----------
     window : int
         Terms of the sum for one input channel.
+    left : bool
+        Whether the operand of the rows is read through the window, and not that of the columns.
     """
     step, limits, vector = depth_step(depth, window), params.limits, params.limits.shared_vector
-    tiles = [ProductTile(r, c, step, tr, tc, slices, vector) for r, c, tr, tc in _TILES for slices in _SLICES]
+    shapes = (_TILE_ADRENO, *_TILES) if limits.adreno_core is not None else _TILES
+    tiles = [ProductTile(r, c, step, tr, tc, slices, vector) for r, c, tr, tc in shapes for slices in _SLICES]
+    if limits.phone:
+        tiles = [_in_windows(t, depth, window, t.rows if left else t.columns, limits) for t in tiles]
     fitting = [
         tile
         for tile in tiles
         if tile.threads >= 2 * WARP
         and fits(tile, limits)
         and not _spills(tile, limits)
-        and (tile.slices == 1 or tile.slices * step <= depth)
+        and (tile.slices == 1 or tile.terms <= depth)
         and tile.thread_columns % params.run == 0
         and tile.thread_rows * tile.thread_columns % (tile.slices * params.run) == 0
     ]
@@ -198,7 +219,11 @@ def product_tile(
 def _spills(tile: ProductTile, limits: Limits) -> bool:
     """Whether the sums of a thread in float32 spill on an Adreno: a 610 has 24 registers for each of 128 threads."""
     core = limits.adreno_core
-    return core is not None and spills(core, Held(tile.thread_rows, tile.thread_columns, 1).window, tile.threads)
+    if core is None:
+        return False
+    if (tile.thread_rows, tile.thread_columns) == _TILE_ADRENO[2:] and most_registers(core, tile.threads) < core.most:
+        return True
+    return spills(core, Held(tile.thread_rows, tile.thread_columns, 1).window, tile.threads)
 
 
 def product_price(tile: ProductTile, batch: int, rows: int, columns: int, depth: int, params: GpuWindowParams) -> Price:
