@@ -16,7 +16,6 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 from covering import left_out
-from llvm_level import unoptimized, unoptimized_cases
 
 # The same examples in every run, and no time limit for one of them: a busy machine must not fail the suite.
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
@@ -71,19 +70,6 @@ def unchecked_arguments(request):
         yield
 
 
-_unoptimized = pytest.StashKey[set]()
-
-
-@pytest.fixture(autouse=True)
-def llvm_level(request):
-    """Compile without LLVM's optimizations in the cases that `llvm_level` names; never for a fixture that is shared."""
-    if request.node.nodeid not in request.config.stash.get(_unoptimized, ()):
-        yield
-        return
-    with unoptimized():
-        yield
-
-
 def pytest_addoption(parser):
     """Add the option that rewrites golden files, to be reviewed in the diff."""
     parser.addoption("--update-golden", action="store_true", help="write the golden files below tests/golden anew")
@@ -119,4 +105,3 @@ def pytest_collection_modifyitems(config, items):
     out = left_out(items)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
     items[:] = [item for item in items if item.nodeid not in out]
-    config.stash[_unoptimized] = unoptimized_cases(items)

@@ -34,7 +34,6 @@ def test_the_loop_with_the_most_products():
     assert tiles.innermost("main:\n\tret\n") == ([], 0)
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("tile", [Tile(4, 16), Tile(3, 8), Tile(1, 4)])
 def test_tiles_keep_their_sums_in_registers(tile):
     """The loop has one multiplication for each vector of sums and step, and no store."""

@@ -39,7 +39,6 @@ def test_what_the_user_set_stays():
             assert list(tvm.transform.PassContext.current().disabled_pass) == ["one"]
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("cpu", ["rocketlake", "skylake-avx512", "znver4"])
 def test_loops_become_vectors_as_wide_as_the_registers(cpu):
     target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "mtriple": "x86_64-linux-gnu", "num-cores": 3})

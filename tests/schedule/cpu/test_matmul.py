@@ -74,7 +74,6 @@ def test_other_element_types(check, dtype):
     )
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
 def test_the_tile_stays_in_registers(mcpu):
     """The inner loop of a built kernel multiplies in full vectors and spills none of them."""
@@ -637,7 +636,6 @@ def test_windows_over_many_planes_are_copied(check):
     check([x, k], output, reference, "Matmul")
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
 def test_windows_in_place_divide_nothing(mcpu):
     """Full vectors are multiplied, and no step along the depth looks for its place."""

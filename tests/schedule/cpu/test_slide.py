@@ -106,7 +106,6 @@ def test_padding_in_another_dimension_than_lines_and_columns(check, pad, stride)
     check([x, k], output, reference, "InSequence" if pad[0] else "Slide")
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
 @pytest.mark.parametrize("shape", [(1, 16, 56, 56, 32, 2, 3, 2, 1, 1), (1, 16, 7, 7, 16, 1, 3, 1, 1, 1)])
 def test_sums_of_a_copy_are_whole_vectors_in_registers(mcpu, shape):
