@@ -14,7 +14,7 @@ ROOT = DOCS.parent
 FACTS = runpy.run_path(str(ROOT / "python" / "smartmem_tvm" / "_version.py"))
 NAV = {
     "Start": "../README commands options python shapes decoding api limits",
-    "Targets": "cpu gpu opencl adreno android runner remote",
+    "Targets": "cpu gpu opencl adreno mali android runner remote",
     "How it works": "design glossary passes fusion frontend torch_compile layouts layout_plans textures precision "
     "quantization quantization_integers",
     "Memory and speed": "tuning explain roofline throughput memory_plan memory_budget memory_accesses compile_time",

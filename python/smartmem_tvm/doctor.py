@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from smartmem_tvm._version import EXTRAS, ONLY_ON, TVM_PINS, installed_version, pin_command, version_problem
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.mesa_folder import mesa_folder, mesa_problem, mesa_version
+from smartmem_tvm.mesa_folder import ADRENO, MALI, mesa_folder, mesa_problem, mesa_version
 from smartmem_tvm.tune import json_lines
 from smartmem_tvm.tune.host import RECORDS_VARIABLE
 from smartmem_tvm.tune.record_lines import judge_of, kind_of
@@ -71,7 +71,7 @@ def diagnose() -> list[Check]:
     """
     checks = [_python(), _tvm_pair(), *map(_library, ("numpy", "onnx", "onnxruntime", "rich"))]
     checks += [_extra(name) for name in EXTRAS if _installable(name)]
-    checks += [_cores(), _mesa(), *_records()]
+    checks += [_cores(), _mesa(ADRENO), _mesa(MALI), *_records()]
     if version_problem() is None:
         checks += [_modules(), _llvm(), _linker(), *map(_device, _DEVICES), _opencl_codegen(), *_opencl()]
     return checks
@@ -129,12 +129,12 @@ def _cores() -> Check:
     return Check("cpu cores", True, f"{usable} usable" + (f", TVM_NUM_THREADS={limit}" if limit else ""))
 
 
-def _mesa() -> Check:
-    """Check Mesa's compiler for Adreno, which only `smartmem isa` needs."""
-    name = "mesa for adreno"
-    if problem := mesa_problem():
+def _mesa(family: str) -> Check:
+    """Check Mesa's compiler for Adreno or Mali, which only `smartmem isa` needs."""
+    name = f"mesa for {family}"
+    if problem := mesa_problem(family):
         return _optional(name, problem)
-    return Check(name, True, f"Mesa {mesa_version()} in {mesa_folder()}", required=False)
+    return Check(name, True, f"Mesa {mesa_version(family)} in {mesa_folder(family)}", required=False)
 
 
 def _records() -> list[Check]:

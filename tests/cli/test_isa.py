@@ -25,8 +25,8 @@ def recorded(tmp_path, monkeypatch):
             yield name, answers[(number + 1) % 4]  # a lane, nested loops, a refusal
 
     monkeypatch.setenv(compiler.FOLDER_VARIABLE, str(tmp_path / "kept"))
-    monkeypatch.setattr(compiler, "mesa_problem", lambda: None)
-    monkeypatch.setattr(compiler, "mesa_version", lambda: "26.2.6-1")
+    monkeypatch.setattr(compiler, "mesa_problem", lambda *_: None)
+    monkeypatch.setattr(compiler, "mesa_version", lambda *_: "26.2.6-1")
     monkeypatch.setattr(compiler, "_run", run)
     return asked
 
@@ -89,7 +89,9 @@ def test_a_compiled_folder(smartmem, model_path, recorded, tmp_path):
         (("MODEL", "--setup"), "MODEL, or --setup"),
         (("--setup", "--kernel", "3"), "--kernel does nothing here"),
         (("MODEL", "--target", "cpu"), "is no Adreno"),
-        (("MODEL", "--target", "mali-g57"), "is no Adreno"),
+        (("MODEL", "--target", "mali-g57", "--gpu", "g31"), "Mali G31 was not tried"),
+        (("MODEL", "--gpu", "G57"), "--gpu G57 is no number of an Adreno"),
+        (("--setup", "--target", "cpu"), "is no Adreno and no Mali"),
         (("MODEL", "--target", "adreno-650"), "Adreno 650; give --gpu 660"),
         (("MODEL", "--target", "adreno-540"), "Adreno 540; give --gpu 610"),
         (("MODEL", "--kernel", "99"), "no kernel '99' among 3"),
@@ -106,9 +108,30 @@ def test_refusals(smartmem, model_path, compiled_folder, recorded, arguments, sa
     assert outcome.out == "" and outcome.err.count("\n") == 1 and not recorded
 
 
+def test_mali(smartmem, model_path, recorded, monkeypatch):
+    sample = RECORDED.with_name("mali_g57.txt")
+
+    def run(programs, gpu):
+        for name in programs:
+            with sample.open(encoding="utf-8") as lines:
+                ((_, made),) = compiler.read(lines, {"/w/b.cl": name})
+            recorded[name] = (gpu, made)
+            yield name, made
+
+    monkeypatch.setattr(compiler, "_run", run)
+    outcome = smartmem("isa", model_path, "--target", "mali-g57", "--gpu", "g76", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.data["gpu"] == "G76" and outcome.data["kernels"][0]["threads_held"] == "full"
+    shown = smartmem("isa", model_path, "--target", "mali-g57")
+    assert shown.code == 0 and "for Mali G57" in shown.out and "threads" in shown.out and "waves" not in shown.out
+    assert "0 of 3 kernels need more than 32 registers" in shown.out
+    one = smartmem("isa", model_path, "--target", "mali-g57", "--kernel", "1")
+    assert one.code == 0 and "23 registers of 32 bits, full threads" in one.out and "FMA.v2f16" in one.out
+
+
 def test_without_mesa(smartmem, model_path, tmp_path, monkeypatch):
     monkeypatch.setenv(mesa_folder.FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(mesa_folder, "machine_problem", lambda: None)
+    monkeypatch.setattr(mesa_folder, "machine_problem", lambda *_: None)
     outcome = smartmem("isa", model_path)
     assert outcome.code == 2 and "smartmem isa --setup" in outcome.err and outcome.err.count("\n") == 1
 

@@ -26,8 +26,8 @@ def recorded(tmp_path, monkeypatch):
 
     monkeypatch.setenv(compiler.FOLDER_VARIABLE, str(tmp_path / "kept"))
     for module in (compiler, mesa_folder):
-        monkeypatch.setattr(module, "mesa_problem", lambda: None)
-        monkeypatch.setattr(module, "mesa_version", lambda: "26.2.6-1")
+        monkeypatch.setattr(module, "mesa_problem", lambda *_: None)
+        monkeypatch.setattr(module, "mesa_version", lambda *_: "26.2.6-1")
     monkeypatch.setattr(compiler, "_run", run)
 
 
@@ -61,7 +61,7 @@ def test_devices_that_mesa_does_not_compile_for(smartmem, model_path, recorded, 
 
 
 def test_without_mesa_there_are_no_columns(smartmem, model_path, monkeypatch):
-    monkeypatch.setattr(mesa_folder, "mesa_problem", lambda: "it is not here: get it")
+    monkeypatch.setattr(mesa_folder, "mesa_problem", lambda *_: "it is not here: get it")
     outcome = explained(smartmem, model_path, "--target", "adreno-740")
     assert outcome.code == 0 and "scratch" not in outcome.out
 

@@ -56,9 +56,9 @@ def mesa(tmp_path, monkeypatch):
             yield name, Compiled(CODE.format(work=work), 1024)
 
     monkeypatch.setenv(compiler.FOLDER_VARIABLE, str(tmp_path / "kept"))
-    monkeypatch.setattr(compiler, "mesa_problem", lambda: None)
+    monkeypatch.setattr(compiler, "mesa_problem", lambda *_: None)
     for module in (compiler, candidates, mesa_folder):
-        monkeypatch.setattr(module, "mesa_version", lambda: "26.2.6-1")
+        monkeypatch.setattr(module, "mesa_version", lambda *_: "26.2.6-1")
     monkeypatch.setattr(compiler, "_run", run)
     monkeypatch.setattr(build_candidates, "building_workers", Here)
     return asked
@@ -131,7 +131,7 @@ def test_refusals(smartmem, model, mesa, tmp_path, arguments, said):
 
 def test_without_mesa(smartmem, model, tmp_path, monkeypatch):
     monkeypatch.setenv(mesa_folder.FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(mesa_folder, "machine_problem", lambda: None)
+    monkeypatch.setattr(mesa_folder, "machine_problem", lambda *_: None)
     outcome = smartmem("tune", model, *JUDGED, "-o", tmp_path / "found.jsonl")
     assert outcome.code == 2 and "smartmem isa --setup" in outcome.err and outcome.err.count("\n") == 1
 

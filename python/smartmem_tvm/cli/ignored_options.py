@@ -110,7 +110,7 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
     "isa": (
         Ignored(
             lambda args: args.setup,
-            ("kernel", "gpu", "shape", "value", *COMPILATION),
+            ("kernel", "gpu", "shape", "value", *(name for name in COMPILATION if name != "target")),
             "--setup only gets Mesa's compiler",
         ),
         Ignored(lambda args: args.model is not None and _COMPILED[0](args), _OF_FOLDER, *_COMPILED[1:]),

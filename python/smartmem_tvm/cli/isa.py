@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``smartmem isa``: kernels as Mesa's compiler for Adreno has them: instructions, registers, waves, issue time."""
+"""``smartmem isa``: kernels as Mesa's compilers for Adreno and Mali have them: instructions, registers, waves."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..tables.targets import Row
+    from ..tools.isa.drivers import Gpu
     from ..tools.isa.kernels import KernelCode
 
 NAME = "isa"
-HELP = "show what Mesa's compiler for Adreno makes of each kernel: instructions, registers, waves, issue time"
+HELP = "show what Mesa's compiler for Adreno or Mali makes of each kernel: instructions, registers, issue time"
 EXAMPLE = """\
   smartmem isa --setup                           get Mesa's compiler once: Debian's packages, in a folder of your cache
   smartmem isa models/swin_t.onnx --target adreno-740 --precision half
   smartmem isa models/swin_t.onnx --target adreno-740 --gpu 660      the same kernels on another Adreno
   smartmem isa models/swin_t.onnx --kernel 4     machine code of the inner loop of kernel 4 (or of a name)
   smartmem isa out                               kernels of a folder of `smartmem compile`
+  smartmem isa --setup --target mali-g57         the same for Mali: Debian's packages for arm64, and qemu to run them
+  smartmem isa models/swin_t.onnx --target mali-g57                  registers, full or half threads, spills
 
-No phone is needed. It is Mesa's compiler and not Qualcomm's: registers and order differ, and an instruction that is not
-needed is not needed in either. Results are kept in the user's cache folder ($SMARTMEM_ISA_CACHE names another, 0 none),
-so that what was compiled once is not compiled again. docs/adreno.md explains the columns."""
+No phone is needed. It is Mesa's compiler and not Qualcomm's or Arm's: registers and order differ, and an instruction
+that is not needed is not needed in either. Results are kept in the user's cache folder ($SMARTMEM_ISA_CACHE names
+another, 0 none), so that what was compiled once is not compiled again. docs/adreno.md and docs/mali.md explain the
+columns."""
 
 _TARGET = "adreno-740"
 _KERNELS = (
@@ -40,6 +44,7 @@ _KERNELS = (
     *("memory", "texels", "scratch", "regs", "waves", "limit", "inner loop", "issue us", "bound us"),
 )
 _LEFT = (1, 2, 17)  # columns of words
+_WAVES = 16  # the column of waves, in which a kernel for Mali has its threads, full or half
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shapes(parser)
     text = "instead: one kernel's machine code, of its inner loop by basic blocks; KERNEL is a name or a number"
     parser.add_argument("--kernel", metavar="KERNEL", help=text)
-    text = "compile for this Adreno, 660 say (default: the target's)"
-    parser.add_argument("--gpu", type=int, metavar="NUMBER", help=text)
-    text = "instead: get Mesa's compiler; says what it fetches, and how large it is, before it does"
+    text = "compile for this Adreno or Mali, 660 or G76 say (default: the target's)"
+    parser.add_argument("--gpu", metavar="NUMBER", help=text)
+    text = "instead: get Mesa's compiler for the target's family; says what it fetches, and its size, before it does"
     parser.add_argument("--setup", action="store_true", help=text)
     add_compilation(parser)
     parser.set_defaults(target=_TARGET)
@@ -62,9 +67,10 @@ def execute(args: argparse.Namespace) -> Result:
     if args.setup == (args.model is not None):
         raise UserError("smartmem isa takes a MODEL, or --setup to get Mesa's compiler; give one of them.")
     if args.setup:
-        return _set_up()
+        return _set_up(args.target)
     from ..mesa_folder import mesa_version
     from ..tools.isa.compiler import compile_all
+    from ..tools.isa.drivers import driver_of
     from ..tools.isa.kernels import kernel_codes
 
     gpu, row, target = _device(args)
@@ -74,7 +80,13 @@ def execute(args: argparse.Namespace) -> Result:
         codes = kernel_codes(sources, compile_all(sources, gpu))
     numbers = {name: number for number, name in enumerate(found.sources, 1)}
     kernels = [found.described(numbers[name], code, row) for name, code in codes.items()]
-    data = {"model": args.model, "target": row.name, "gpu": gpu, "mesa": mesa_version(), "kernels": kernels}
+    data = {
+        "model": args.model,
+        "target": row.name,
+        "gpu": gpu,
+        "mesa": mesa_version(driver_of(gpu).family),
+        "kernels": kernels,
+    }
     if args.kernel is None:
         return Result(data, lambda console: _render(console, data))
     (code,) = codes.values()
@@ -82,11 +94,15 @@ def execute(args: argparse.Namespace) -> Result:
     return Result(data, lambda console: _render_one(console, data))
 
 
-def _set_up() -> Result:
+def _set_up(target: str) -> Result:
+    from ..target import parse_target, target_row
     from ..tools.isa.setup import set_up
 
-    data = set_up(lambda sentence: print(sentence, file=sys.stderr, flush=True))
-    said = f"Mesa {data['version']} is in {data['folder']}: smartmem isa MODEL --target {_TARGET} looks at kernels."
+    row = target_row(parse_target(target))
+    if row is None or not row.phone:
+        raise UserError(f"Target '{target}' is no Adreno and no Mali; give --setup with {_TARGET} or mali-g57.")
+    data = set_up(lambda sentence: print(sentence, file=sys.stderr, flush=True), row.family)
+    said = f"Mesa {data['version']} is in {data['folder']}: smartmem isa MODEL --target {row.name} looks at kernels."
     return Result(data, lambda console: console.print(said))
 
 
@@ -111,19 +127,19 @@ class _Found:
         return {"number": number, **code.as_dict(row), **nothing, **self.facts.get(code.name, {})}
 
 
-def _device(args: argparse.Namespace) -> tuple[int, Row, tvm.target.Target]:
-    """Return the number of the Adreno to compile for, the row of the target, and the target.
+def _device(args: argparse.Namespace) -> tuple[Gpu, Row, tvm.target.Target]:
+    """Return the GPU to compile for, the row of the target, and the target.
 
     Raises
     ------
     UserError
-        If it is no Adreno, or none that Mesa compiles for, or if Mesa is not set up here.
+        If it is no Adreno and no Mali, or none that Mesa compiles for, or if Mesa is not set up here.
     """
     import tvm
 
     from ..deploy.export import read_manifest
     from ..target import parse_target, target_row
-    from ..tools.isa.compiler import gpu_of, require
+    from ..tools.isa.compiler import gpu_of, mali_of, require
 
     if Path(args.model).is_dir():
         text = read_manifest(Path(args.model), elsewhere=True)["target"]
@@ -131,12 +147,24 @@ def _device(args: argparse.Namespace) -> tuple[int, Row, tvm.target.Target]:
     else:
         target, named = parse_target(args.target), f"Target '{args.target}'"
     row = target_row(target)
-    number = gpu_of(row)
-    if number is None:
-        raise UserError(f"{named} is no Adreno, and Mesa's compiler ir3 knows no other GPU; give --target {_TARGET}.")
-    gpu = args.gpu or number
+    own = gpu_of(row) or mali_of(row)
+    if own is None:
+        raise UserError(
+            f"{named} is no Adreno and no Mali, and Mesa's compilers here know no other GPU; give --target {_TARGET} "
+            f"or mali-g57."
+        )
+    gpu = _named(args.gpu, own) if args.gpu else own
     require(gpu)  # before kernels are scheduled, which may take minutes
     return gpu, row, target
+
+
+def _named(text: str, own: Gpu) -> Gpu:
+    """Return the GPU of the target's family that a user names: ``660``, ``G76``."""
+    if isinstance(own, str):
+        return text.upper()
+    if not text.isdecimal():
+        raise UserError(f"--gpu {text} is no number of an Adreno, which the target is; give 660 say.")
+    return int(text)
 
 
 def _of_folder(folder: Path) -> _Found:
@@ -170,10 +198,16 @@ def _one(sources: Mapping[str, str], kernel: str) -> dict[str, str]:
 def _render(console: Console, data: dict) -> None:
     made = [each for each in data["kernels"] if not each["refused"]]
     numbers = [number for number in range(len(_KERNELS)) if number not in _LEFT]
-    console.print(table(_title(data), _KERNELS, map(_row, made), numbers, range(len(_KERNELS))))
+    titles = list(_KERNELS)
+    if isinstance(data["gpu"], str):
+        titles[_WAVES] = "threads"
+    console.print(table(_title(data), titles, map(_row, made), numbers, range(len(titles))))
     for each in data["kernels"]:
         if each["refused"]:
             console.print(f"Kernel {each['number']}, {each['kernel']}, has no code: {each['refused']}.")
+    halved = [each["kernel"] for each in made if each.get("threads_held") == "half"]
+    if isinstance(data["gpu"], str):
+        console.print(f"{len(halved)} of {len(made)} kernels need more than 32 registers, and run half of the threads.")
     spilled = [each["kernel"] for each in made if each["scratch"]]
     console.print(
         f"{len(spilled)} of {len(made)} kernels reach scratch memory"
@@ -191,7 +225,8 @@ def _render(console: Console, data: dict) -> None:
 
 
 def _title(data: dict) -> str:
-    return f"{data['model']}: Mesa {data['mesa']} for Adreno {data['gpu']}, kernels chosen for {data['target']}"
+    family = "Mali" if isinstance(data["gpu"], str) else "Adreno"
+    return f"{data['model']}: Mesa {data['mesa']} for {family} {data['gpu']}, kernels chosen for {data['target']}"
 
 
 def _row(each: dict) -> tuple:
@@ -201,9 +236,14 @@ def _row(each: dict) -> tuple:
     counts = list(classes.values())[: list(classes).index("global")]
     return (
         *(each["number"], each["kernel"], each["rule"] or "-", each["launches"] or "-", each["instructions"], *counts),
-        *(memory, classes["texels"], each["scratch"], each["registers"], each["waves"], each["limited_by"]),
+        *(memory, classes["texels"], each["scratch"], each["registers"], _held(each), each["limited_by"]),
         *(within, _us(each["issue_seconds"]), _us(each["bound_seconds"])),
     )
+
+
+def _held(each: dict) -> int | str:
+    """Return the waves of a kernel for Adreno, or the threads of one for Mali."""
+    return each["waves"] if "waves" in each else each["threads_held"]
 
 
 def _us(seconds: float | None) -> str:
@@ -220,8 +260,11 @@ def _render_one(console: Console, data: dict) -> None:
     console.print(f"{_title(data)}\nKernel {each['number']}: {each['kernel']}, rule {each['rule'] or '-'}")
     console.print(table("Instructions", ("class", "kernel", "a trip of the inner loop"), rows, numbers=(1, 2)))
     trips = f"{inner['trips'] or 'an unknown number of'} trips" if inner else "no loop"
+    held = f"{each['registers']} registers of four numbers, {_held(each)} waves of 64 threads"
+    if isinstance(data["gpu"], str):
+        held = f"{each['registers']} registers of 32 bits, {_held(each)} threads"
     console.print(
-        f"{each['registers']} registers of four numbers, {each['waves']} waves of 64 threads, limited by "
+        f"{held}, limited by "
         f"{each['limited_by']}; {each['local_bytes']} bytes of local memory; {trips}; arithmetic "
         f"{each['arithmetic_share']:.1%}; issue {_us(each['issue_seconds'])} us, bound {_us(each['bound_seconds'])} us."
     )

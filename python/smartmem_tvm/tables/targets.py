@@ -144,7 +144,7 @@ class Row:
 
     @property
     def adreno_core(self) -> Core | None:
-        """The core of an Adreno; None for other devices, as no compiler has confirmed theirs."""
+        """The core of an Adreno, whose waves and registers the models have as its compiler does; else None."""
         return self.core if self.family == "adreno" else None
 
     @property
@@ -176,7 +176,8 @@ _A7XX = Core(96)
 _A8XX = Core(96, doubles=False)
 _A5XX = Core(48, wave=32, doubles=False)
 # Mesa, panfrost/lib/pan_props.c: 768 threads of Bifrost's second generation and 1024 of Valhall, half as many of
-# kernels with more than 32 of the 64 registers. Local memory is ordinary memory, which bounds no threads.
+# kernels with more than 32 of the 64 registers, of 32 bits each (docs/mali.md). Local memory is ordinary memory, which
+# bounds no threads.
 _BIFROST = Core(96, unit=32, most=2, wave=8, waves=96, together=1, doubles=False, local_bytes=1 << 30)
 _VALHALL = Core(64, unit=32, most=2, wave=16, waves=64, together=1, doubles=False, local_bytes=1 << 30)
 # Peaks are of public tables (Wikipedia, Adreno; NanoReview), which count a multiply-add as two. Mesa has a 702, too;

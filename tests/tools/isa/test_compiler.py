@@ -33,7 +33,7 @@ def mesa(tmp_path, monkeypatch):
     (tmp_path / "mesa" / mesa_folder.VERSION).write_text("26.2.6-1\n")
     monkeypatch.setenv(mesa_folder.FOLDER_VARIABLE, str(tmp_path / "mesa"))
     monkeypatch.setenv(compiler.FOLDER_VARIABLE, str(tmp_path / "kept"))
-    monkeypatch.setattr(compiler, "mesa_problem", lambda: None)
+    monkeypatch.setattr(compiler, "mesa_problem", lambda *_: None)
     monkeypatch.setattr(compiler, "_run", run)
     return runs
 
@@ -82,8 +82,8 @@ def test_a_compiler_that_does_nothing_is_an_error(mesa, monkeypatch):
 def test_a_folder_of_mesa_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv(mesa_folder.FOLDER_VARIABLE, str(tmp_path / "none"))
     monkeypatch.setenv(compiler.FOLDER_VARIABLE, "0")
-    monkeypatch.setattr(compiler, "mesa_problem", lambda: None)
-    monkeypatch.setattr(compiler, "mesa_version", lambda: "26.2.6-1")
+    monkeypatch.setattr(compiler, "mesa_problem", lambda *_: None)
+    monkeypatch.setattr(compiler, "mesa_version", lambda *_: "26.2.6-1")
     with pytest.raises(UserError, match=r"cannot be written.*set SMARTMEM_MESA to a folder of your own"):
         compile_all({"a": SOURCE}, 740)
 
@@ -96,7 +96,7 @@ def test_an_adreno_that_mesa_does_not_take(gpu, nearest):
 
 def test_without_mesa_the_remedy_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv(mesa_folder.FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(mesa_folder, "machine_problem", lambda: None)
+    monkeypatch.setattr(mesa_folder, "machine_problem", lambda *_: None)
     with pytest.raises(UserError) as refused:
         compile_all({"a": SOURCE}, 740)
     assert str(refused.value) == f"Mesa's compiler for Adreno is not in {tmp_path}: run `smartmem isa --setup`."

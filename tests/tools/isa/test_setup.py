@@ -2,6 +2,7 @@
 """Get Mesa: what is said before something is fetched, and refusals of machines that cannot have it."""
 
 import subprocess
+import types
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def machine(tmp_path, monkeypatch):
         return URIS if "--print-uris" in command else ""
 
     monkeypatch.setenv(mesa_folder.FOLDER_VARIABLE, str(tmp_path / "mesa"))
-    monkeypatch.setattr(setup, "machine_problem", lambda: None)
+    monkeypatch.setattr(setup, "machine_problem", lambda *_: None)
     monkeypatch.setattr(setup, "_KEYS", tmp_path / "keys")
     monkeypatch.setattr(setup, "_SOURCES", sources)
     monkeypatch.setattr(setup, "_call", call)
@@ -63,6 +64,20 @@ def test_nothing_is_written_outside_the_folder(machine, tmp_path):
         if command[0] == "apt-get":
             places = [part.partition("=")[2] for part in command if part.startswith("-oDir::")]
             assert len(places) == 6 and all(each.startswith(str(tmp_path)) or each == "/dev/null" for each in places)
+
+
+def test_mali_has_packages_of_another_architecture_and_an_emulator(machine, tmp_path, monkeypatch):
+    run, _ = machine
+    found = types.SimpleNamespace(command=("/usr/bin/aarch64-cc",))
+    monkeypatch.setattr(setup, "cross_compiler", lambda _: found)
+    said = []
+    setup.set_up(said.append, mesa_folder.MALI)
+    assert "20 MB" in said[0] and all("qemu-user:amd64" in command for command in run if "install" in command)
+    assert (tmp_path / "mesa/mali/version.txt").read_text() == "26.2.6-1\n"
+    assert "-oAPT::Architecture=arm64" in run[0] and run[-1][:3] == ["/usr/bin/aarch64-cc", "-x", "c"]
+    monkeypatch.setattr(setup, "cross_compiler", lambda _: None)
+    with pytest.raises(UserError, match="under qemu, and needs a compiler for aarch64-linux-gnu"):
+        setup.set_up(said.append, mesa_folder.MALI)
 
 
 def test_the_mirror_is_that_of_this_machine(machine):

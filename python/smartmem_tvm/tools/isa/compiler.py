@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run Mesa's compiler for Adreno on OpenCL programs, and keep what it prints."""
+"""Run Mesa's compilers for Adreno and Mali on OpenCL programs, and keep what they print."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,27 +19,21 @@ from ... import json_data
 from ...deploy.binary_cache import BinaryCache, cache_of
 from ...errors import UserError
 from ...mesa_folder import FOLDER_VARIABLE as MESA_VARIABLE
-from ...mesa_folder import PROGRAM, ROOT, enter, mesa_folder, mesa_problem, mesa_version
+from ...mesa_folder import MALI, PROGRAM, ROOT, enter, mesa_folder, mesa_problem, mesa_version
 from ...tables.targets import Row
+from .drivers import GPUS, MALI_GPUS, Driver, Gpu, driver_of, number_of
 
 FOLDER_VARIABLE = "SMARTMEM_ISA_CACHE"
 """Environment variable that names the folder of kept results; ``0`` for none."""
-GPUS = (610, 618, 660, 702, 730, 740, 750, 830)
-"""Adrenos that Mesa 26.2 compiles OpenCL for; its DRM shim knows no 640, 650 and 680, and its OpenCL no 5xx."""
 ENDED = "Mesa's compiler ended while it compiled this kernel"
 _FORMAT = "1"  # of a kept result
-_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-_LOADER, _SHIM = "/lib64/ld-linux-x86-64.so.2", f"{_LIBRARIES}/libfreedreno_noop_drm_shim.so"
-_ENVIRONMENT = {
-    "OCL_ICD_VENDORS": f"{_LIBRARIES}/libRusticlOpenCL.so.1",
-    "RUSTICL_ENABLE": "freedreno",
-    "FD_MESA_DEBUG": "serialc",  # compile in order, on one thread: what is printed belongs to the program before it
-    "IR3_SHADER_DEBUG": "disasm,nocache",
-    "MESA_SHADER_CACHE_DISABLE": "true",
-    "HOME": "/tmp",
-}
 _PREFIX = "MESA: info: "
 _NATIVE = "Native code for "
+STATISTICS = "MESA_SHADER_KERNEL shader: "
+"""What begins the line in which panfrost counts a kernel, behind its code."""
+_BLOCK = "block0 {"
+_WORDS = re.compile(r" {3}\S|clause_0:")  # Mali's code again, as the words of memory say it
+_START = "start-"  # folder of what panfrost makes before the first program, for each GPU
 _KERNEL = re.compile(r"^@@KERNEL \S+ threads=(\d+) local=(\d+) private=(\d+)", re.MULTILINE)
 _DECLARED = re.compile(r"^__kernel void [^{;]*;\n", re.MULTILINE)
 _SIZE = re.compile(r"^// Work group (\d+) (\d+) (\d+)", re.MULTILINE)
@@ -50,7 +46,8 @@ class Compiled:
     Attributes
     ----------
     code : str
-        Machine code and statistics as ir3 prints them, empty if it refused.
+        Machine code and statistics as ir3 prints them; of Mali the line of statistics, and then the code as its
+        compiler has it at last. Empty if it refused.
     threads : int
         Most threads of a thread block, as registers allow.
     local_bytes, scratch_bytes : int
@@ -66,18 +63,20 @@ class Compiled:
     refused: str = ""
 
 
-def require(gpu: int) -> None:
-    """Refuse an Adreno that Mesa does not compile for, and a machine without Mesa.
+def require(gpu: Gpu) -> None:
+    """Refuse a GPU that Mesa does not compile for, and a machine without Mesa.
 
     Raises
     ------
     UserError
         With the nearest Adreno that it takes, or with the command that gets Mesa.
     """
-    if gpu not in GPUS:
+    if isinstance(gpu, str) and gpu not in MALI_GPUS:
+        raise UserError(f"Mali {gpu} was not tried with Mesa's compiler; give --gpu {', '.join(MALI_GPUS)} or none.")
+    if not isinstance(gpu, str) and gpu not in GPUS:
         nearest = min(GPUS, key=lambda each: (abs(each - gpu), -each))
         raise UserError(f"Mesa compiles no OpenCL for Adreno {gpu}; give --gpu {nearest}, the nearest that it takes.")
-    if problem := mesa_problem():
+    if problem := mesa_problem(driver_of(gpu).family):
         raise UserError(f"{problem[0].upper()}{problem[1:]}.")
 
 
@@ -86,10 +85,15 @@ def gpu_of(row: Row | None) -> int | None:
     return int(row.name.rpartition("-")[2]) if row is not None and row.family == "adreno" else None
 
 
+def mali_of(row: Row | None) -> str | None:
+    """Return the name of the Mali in a row of `tables.targets` (``"G57"``); None for other devices."""
+    return row.name.rpartition("-")[2].upper() if row is not None and row.family == MALI else None
+
+
 def compile_all(
-    sources: Mapping[str, str], gpu: int, observe: Callable[[str], None] = lambda _: None
+    sources: Mapping[str, str], gpu: Gpu, observe: Callable[[str], None] = lambda _: None
 ) -> dict[str, Compiled]:
-    """Compile OpenCL programs for an Adreno; those that were compiled before are read from the cache.
+    """Compile OpenCL programs for an Adreno or a Mali; those that were compiled before are read from the cache.
 
     Parameters
     ----------
@@ -104,7 +108,10 @@ def compile_all(
         If Mesa is not set up here, or cannot be run.
     """
     require(gpu)
-    kept, version = cache_of(FOLDER_VARIABLE, "isa", "what Mesa's compiler makes of kernels"), mesa_version()
+    kept, version = (
+        cache_of(FOLDER_VARIABLE, "isa", "what Mesa's compiler makes of kernels"),
+        mesa_version(driver_of(gpu).family),
+    )
     programs = {name: prepared(source) for name, source in sources.items()}
     keys = {name: (_FORMAT, version, str(gpu), program) for name, program in programs.items()}
     found = {name: known for name, key in keys.items() if (known := _known(kept, key)) is not None}
@@ -143,24 +150,52 @@ def prepared(source: str) -> str:
     return source.replace("__kernel void ", stated)
 
 
-def _run(programs: Mapping[str, str], gpu: int) -> Iterable[tuple[str, Compiled]]:
+def _run(programs: Mapping[str, str], gpu: Gpu) -> Iterable[tuple[str, Compiled]]:
     """Compile programs in one process; yield each as soon as it is done, and one that ends the process as refused."""
-    root = mesa_folder() / ROOT
+    driver = driver_of(gpu)
+    root = mesa_folder(driver.family) / ROOT
     with _work_folder(root / Path(PROGRAM).parent) as folder:
         names = {}
         for number, (name, program) in enumerate(programs.items()):
             path = Path(folder, f"{number}.cl")
             path.write_text(program, encoding="utf-8")
             names[f"/{path.relative_to(root)}"] = name
-        command = [*enter(), str(root), _LOADER, "--preload", _SHIM, f"/{PROGRAM}", *names]
-        path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-        environment = {**_ENVIRONMENT, "PATH": path, "FD_GPU_ID": str(gpu)}
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, env=environment, text=True, errors="replace", **streams) as process:
+        cache = _started(root, driver, gpu, Path(folder)) if driver.keeps_start else None
+        with _process(root, driver, gpu, list(names), cache) as process:
             try:
-                yield from read(process.stdout, names)
+                for name, made in read(process.stdout, names):
+                    if made is not None:
+                        yield name, made
             finally:
                 process.kill()
+
+
+def _process(root: Path, driver: Driver, gpu: Gpu, files: list[str], cache: Path | None) -> subprocess.Popen:
+    """Start the program that compiles files; Mesa keeps what it makes in a folder, if one is given."""
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    environment = {**driver.environment, "PATH": path, driver.gpu_variable: number_of(gpu)}
+    if cache is not None:
+        environment["MESA_SHADER_CACHE_DIR"] = f"/{cache.relative_to(root)}"
+    command = [*enter(), str(root), *driver.starts, f"/{PROGRAM}", *files]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, env=environment, text=True, errors="replace", **streams)
+
+
+def _started(root: Path, driver: Driver, gpu: Gpu, work: Path) -> Path:
+    """Return a folder with what the driver makes before its first program: 1.5 s of a core in place of 14 under qemu.
+
+    It is a copy: Mesa prints nothing of a kernel that it finds there, so that each run has one without kernels.
+    """
+    whole = root / Path(PROGRAM).parent / f"{_START}{number_of(gpu)}"
+    if not whole.is_dir():
+        first = work / "first"
+        first.mkdir()
+        with _process(root, driver, gpu, [], first) as process:
+            process.communicate()
+        if not process.returncode:
+            with suppress(OSError):  # another process may have been faster
+                first.rename(whole)
+    return Path(shutil.copytree(whole, work / "start")) if whole.is_dir() else work
 
 
 def _work_folder(parent: Path) -> tempfile.TemporaryDirectory:
@@ -173,35 +208,42 @@ def _work_folder(parent: Path) -> tempfile.TemporaryDirectory:
         ) from error
 
 
-def read(lines: Iterable[str], names: Mapping[str, str]) -> Iterable[tuple[str, Compiled]]:
+def read(lines: Iterable[str], names: Mapping[str, str]) -> Iterable[tuple[str, Compiled | None]]:
     """Yield the name and result of each program in what the compiler prints.
+
+    None stands for a program that Mesa found compiled: an equal one came before it in the same run.
 
     Parameters
     ----------
     names : mapping
         File of a program -> its name.
     """
-    current, kept, wanted = None, [], False
+    current, kept, wanted, counted = None, [], False, ""
     for line in (each.removeprefix(_PREFIX) for each in lines):
         if line.startswith("@@FILE "):
-            current, kept, wanted = names[line.split()[1]], [], False
+            current, kept, wanted, counted = names[line.split()[1]], [], False, ""
         elif current is not None and line.startswith("@@END"):
-            yield current, _result("".join(kept))
+            yield current, _result(counted + "".join(kept))
             current = None
         elif current is not None:
-            if line.startswith(_NATIVE):
-                kept, wanted = [], True  # of several variants the last one is launched
-            wanted = (wanted and not line.startswith("shader: ")) or line.startswith("@@")
+            if line.startswith((_NATIVE, _BLOCK)):
+                kept, wanted = [], True  # of several variants the last one is launched, and of Mali's steps the last
+            if line.startswith(STATISTICS):
+                counted, wanted = line, False
+            ends = line.startswith("shader: ") or (kept[:1] == [f"{_BLOCK}\n"] and _WORDS.match(line))
+            wanted = (wanted and not ends) or line.startswith("@@")
             if wanted:
                 kept.append(line)
     if current is not None:
         yield current, Compiled(refused=ENDED)
 
 
-def _result(text: str) -> Compiled:
+def _result(text: str) -> Compiled | None:
     code, _, told = text.partition("@@")
     found = _KERNEL.search(f"@@{told}")
-    if found is None or not code.startswith(_NATIVE):
+    if found is not None and not code:
+        return None
+    if found is None or not code.startswith((_NATIVE, STATISTICS)):
         log = " ".join(told.removeprefix("REFUSED").split())
         return Compiled(refused=log[:300] or "Mesa's compiler printed no code for this kernel")
     return Compiled(code, *map(int, found.groups()))

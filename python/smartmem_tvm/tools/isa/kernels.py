@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine code of a network's kernels says: instructions by class, registers, waves, issue time."""
+"""What the machine code of a network's kernels says: instructions by class, registers, waves, issue time, for Adreno.
+
+`MaliCode` says the same of Mali, whose threads are all there or half of them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...tables.targets import Row
-from .compiler import Compiled
+from . import bifrost
+from .compiler import STATISTICS, Compiled
 from .ir3 import FLOAT16, NOPS, SCRATCH, Code, parse, share
 from .sources import launch_of
 
@@ -43,7 +47,9 @@ class KernelCode:
 
     @classmethod
     def of(cls, name: str, source: str, compiled: Compiled) -> KernelCode:
-        """Read what Mesa printed."""
+        """Read what Mesa printed; the result is a `MaliCode` if it is of Mali."""
+        if compiled.code.startswith(STATISTICS):
+            return MaliCode(name, source, compiled, bifrost.parse(compiled.code))
         return cls(name, source, compiled, None if compiled.refused else parse(compiled.code))
 
     @property
@@ -109,6 +115,53 @@ class KernelCode:
             "threads": list(launch[0]) if launch else None,
             "blocks": list(launch[1]) if launch else None,
             "issue_seconds": self.issue_seconds(row),
+        }
+
+
+class MaliCode(KernelCode):
+    """The machine code of a kernel for Mali."""
+
+    @property
+    def full(self) -> bool:
+        """Whether a core holds as many threads as it can; with more than 32 registers each it holds half of them."""
+        return self.code.facts["threads"] > 1
+
+    @property
+    def limited_by(self) -> str:
+        """What keeps more threads from a core: `REGISTERS` or `DEVICE`; local memory is ordinary memory."""
+        return DEVICE if self.full else REGISTERS
+
+    @property
+    def registers(self) -> int:
+        """Registers of 32 bits, at most 64."""
+        return self.code.facts["registers"]
+
+    def issue_seconds(self, row: Row) -> None:
+        """Return None: trips of loops are not read off Mali's code."""
+
+    def as_dict(self, row: Row) -> dict:
+        """Plain data for JSON; ``threads_held`` is ``full`` or ``half`` in the place of waves."""
+        inner, counts = self.code.inner_loop, self.code.counts
+        within, launch = self.code.counts_of(inner) if inner else counts, launch_of(self.source)
+        return {
+            "kernel": self.name,
+            "refused": None,
+            "instructions": self.code.facts["instr"],
+            "classes": counts,
+            "inner_loop": {"trips": None, "classes": within} if inner else None,
+            "arithmetic_share": share(within),
+            "registers": self.registers,
+            "threads_held": "full" if self.full else "half",
+            "limited_by": self.limited_by,
+            "local_bytes": self.compiled.local_bytes,
+            "scratch_bytes": self.compiled.scratch_bytes,
+            "scratch": counts[SCRATCH],
+            "scratch_in_loop": within[SCRATCH] if inner else 0,
+            "spills": self.code.facts["spills"],
+            "fills": self.code.facts["fills"],
+            "threads": list(launch[0]) if launch else None,
+            "blocks": list(launch[1]) if launch else None,
+            "issue_seconds": None,
         }
 
 

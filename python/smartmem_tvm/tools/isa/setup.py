@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Get Mesa's compiler for Adreno: Debian's packages, unpacked into a folder of the cache and not installed."""
+"""Get Mesa's compiler for Adreno or Mali: Debian's packages, unpacked into a folder of the cache and not installed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ...deploy.compilers import cross_compiler, remedy
 from ...errors import UserError
-from ...mesa_folder import PROGRAM, ROOT, VERSION, enter, machine_problem, mesa_folder
+from ...mesa_folder import ADRENO, MALI, PROGRAM, ROOT, VERSION, enter, machine_problem, mesa_folder
+from .drivers import EMULATOR
 
 SUITE = "sid"
 """Debian's suite with Mesa's OpenCL and its DRM shim in versions that fit (26.2.6 on 2026-11-28)."""
 PACKAGES = ("mesa-opencl-icd", "mesa-drm-shim", "ocl-icd-libopencl1")
+EMULATOR_PACKAGE = "qemu-user"
+"""The package with the emulator of arm64, which needs no other; one of its programs is kept."""
+_ARCHITECTURES = {ADRENO: "amd64", MALI: "arm64"}
+_TRIPLE = "aarch64-unknown-linux-gnu"
 _MIRROR = "http://deb.debian.org/debian/"
 _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _SOURCES = Path("/etc/apt")
@@ -35,13 +41,15 @@ class Package:
     size: int
 
 
-def set_up(say: Callable[[str], None]) -> dict:
+def set_up(say: Callable[[str], None], family: str = ADRENO) -> dict:
     """Fetch and unpack Mesa, and build the program that runs its compiler.
 
     Parameters
     ----------
     say : callable
         Called with a sentence before each thing that is fetched.
+    family : str
+        `mesa_folder.ADRENO`, or `mesa_folder.MALI`: packages for arm64, and qemu to run them.
 
     Returns
     -------
@@ -53,24 +61,30 @@ def set_up(say: Callable[[str], None]) -> dict:
     UserError
         If this machine lacks something that is needed, or a package cannot be had.
     """
-    compiler = _require()
-    folder = mesa_folder()
-    apt = _apt(folder)
-    say(f"Fetching the list of packages of Debian {SUITE} from {mirror()}: about {_LISTS / 1e6:.0f} MB.")
+    compiler = _require(family)
+    folder = mesa_folder(family)
+    apt, wanted = _apt(folder, family), [*PACKAGES]
+    if family == MALI:
+        wanted.append(f"{EMULATOR_PACKAGE}:amd64")
+    lists = _LISTS * (1 + (family == MALI))  # of arm64 and of amd64
+    say(f"Fetching the list of packages of Debian {SUITE} from {mirror()}: about {lists / 1e6:.0f} MB.")
     _call([*apt, "update"], "Debian's list of packages cannot be fetched")
-    packages = _asked(_call([*apt, "--print-uris", "-y", "install", *PACKAGES], "Mesa's packages are not to be had"))
+    packages = _asked(_call([*apt, "--print-uris", "-y", "install", *wanted], "Mesa's packages are not to be had"))
     size = sum(each.size for each in packages)
     version = next(each.version for each in packages if each.name == PACKAGES[0])
+    rest = size - sum(each.size for each in packages if each.name == EMULATOR_PACKAGE)
     say(
-        f"Fetching {len(packages)} packages of Debian, {size / 1e6:.0f} MB, unpacked about {5 * size / 1e6:.0f} MB in "
-        f"{folder}: Mesa {version} with LLVM and what they need. Nothing is installed."
+        f"Fetching {len(packages)} packages of Debian, {size / 1e6:.0f} MB, unpacked about {5 * rest / 1e6:.0f} MB in "
+        f"{folder}: Mesa {version} with LLVM and what they need{', and qemu' if rest < size else ''}. Nothing is "
+        f"installed."
     )
-    _call([*apt, "-y", "--download-only", "install", *PACKAGES], "Mesa's packages cannot be fetched")
+    _call([*apt, "-y", "--download-only", "install", *wanted], "Mesa's packages cannot be fetched")
     (folder / VERSION).unlink(missing_ok=True)
     _unpack(folder)
     source = Path(__file__).with_name("build_program.c")
     (folder / ROOT / PROGRAM).parent.mkdir(exist_ok=True)
-    _call([*compiler, "-O1", "-o", str(folder / ROOT / PROGRAM), str(source), "-ldl"], "The C compiler fails")
+    words = [*compiler, "-O1", "-o", str(folder / ROOT / PROGRAM), str(source), "-ldl"]
+    _call(words, "The C compiler fails")
     (folder / VERSION).write_text(f"{version}\n", encoding="utf-8")
     told = {each.name: each.version for each in packages}
     return {"folder": str(folder), "version": version, "packages": told, "fetched_bytes": size}
@@ -88,9 +102,9 @@ def _source_files() -> list[Path]:
     return [path for path in lists if path.suffix in (".sources", ".list") and path.is_file()]
 
 
-def _require() -> list[str]:
+def _require(family: str) -> list[str]:
     """Return the command of the C compiler, after everything else that is needed was found."""
-    if problem := machine_problem():
+    if problem := machine_problem(family):
         raise UserError(f"{problem[0].upper()}{problem[1:]}.")
     for program, package in _PROGRAMS.items():
         if shutil.which(program) is None:
@@ -110,28 +124,41 @@ def _require() -> list[str]:
             "Mesa's compiler runs in a folder of its own, and this system lets its users have none (unshare is refused "
             "or missing); run as root, or allow user namespaces."
         )
+    return _compiler() if family == ADRENO else _cross_compiler()
+
+
+def _compiler() -> list[str]:
     found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if found is None and find_spec("ziglang") is None:
         raise UserError("A C compiler is needed for a small program; apt-get install gcc, or `pip install ziglang`.")
     return [found] if found else [sys.executable, "-m", "ziglang", "cc"]
 
 
-def _apt(folder: Path) -> list[str]:
+def _cross_compiler() -> list[str]:
+    """Return the command of a C compiler for arm64."""
+    found = cross_compiler(_TRIPLE)
+    if found is None:
+        raise UserError(f"A small program runs under qemu, and needs {remedy(_TRIPLE)}.")
+    return [*found.command, "-x", "c"]
+
+
+def _apt(folder: Path, family: str) -> list[str]:
     """Return apt-get with all that it reads and writes below a folder."""
-    own = folder / "apt"
+    own, architecture = folder / "apt", _ARCHITECTURES[family]
+    both = "amd64" if family == ADRENO else f"{architecture},amd64"  # the emulator is for this machine
     try:
         for name in ("lists/partial", "cache/archives/partial"):
             (own / name).mkdir(parents=True, exist_ok=True)
         (own / "status").touch()
-        line = f"deb [arch=amd64 signed-by={_KEYS}] {mirror()} {SUITE} main\n"
+        line = f"deb [arch={both} signed-by={_KEYS}] {mirror()} {SUITE} main\n"
         (own / "sources.list").write_text(line, encoding="utf-8")
     except OSError as error:
         raise UserError(
             f"{folder} cannot be written ({error.strerror}); set SMARTMEM_MESA to another folder."
         ) from error
     options = {
-        "APT::Architecture": "amd64",
-        "APT::Architectures": "amd64",
+        "APT::Architecture": architecture,
+        "APT::Architectures": both,
         "APT::Install-Recommends": "false",
         "APT::Sandbox::User": "root",  # the user of apt may not be able to read the folder
         "Acquire::Languages": "none",
@@ -166,7 +193,11 @@ def _unpack(folder: Path) -> None:
         (root / link).symlink_to(f"usr/{link}")
     archives = folder / "apt/cache/archives"
     for file in sorted(archives.glob("*.deb")):
-        _call(["dpkg-deb", "-x", str(file), str(root)], f"{file.name} cannot be unpacked")
+        emulator = file.name.startswith(f"{EMULATOR_PACKAGE}_")
+        place = folder / "apt/emulator" if emulator else root
+        _call(["dpkg-deb", "-x", str(file), str(place)], f"{file.name} cannot be unpacked")
+        if emulator:  # of its forty programs one is kept
+            shutil.move(place / "usr/bin/qemu-aarch64", root / EMULATOR)
     shutil.rmtree(folder / "apt")
 
 

@@ -159,6 +159,9 @@ _TILE_ADRENO = (128, 64, 8, 8)
 _SLICES = (1, 2, 4, 8)  # parts of the terms of a sum, each with threads of its own. Chosen: candidates
 _MOST_STEP = 36  # terms of a step by whole windows. Chosen: float16 adds up as many of a texel of channels
 _SLIDE_THREADS = 128  # threads of a thread block that share nothing. Chosen: four warps; no others were timed
+# Numbers of four bytes of a sliding thread of Mali beside sums and values, for addresses of 64 bits: assumed on
+# 2026-11-29; docs/mali.md has what spills with it.
+_ADDRESSES_MALI = 24
 _MOST_RESULTS = 16  # results of a thread that slides. Chosen: no times of more were kept (2026-11-25)
 
 
@@ -280,7 +283,7 @@ def _taps(results: int, written: int, params: GpuWindowParams) -> int:
 
 
 def without_spills(tile: SlideTile, lines: Lines, sizes: Mapping, params: GpuWindowParams) -> SlideTile:
-    """Return a tile with fewer unrolled terms if their values do not fit into an Adreno's registers beside the sums.
+    """Return a tile with fewer unrolled terms if their values do not fit into a phone's registers beside the sums.
 
     Mesa's compiler begins all loads of unrolled terms before the first product. With 36 terms for 16 results and
     stride 2, a thread holds 364 numbers, and has registers for 192.
@@ -290,13 +293,16 @@ def without_spills(tile: SlideTile, lines: Lines, sizes: Mapping, params: GpuWin
     sizes : mapping of tirx.Var to int
         Results of a thread along spatial iterators.
     """
-    core = params.limits.adreno_core
+    core, beside = params.limits.adreno_core, 0
+    if core is None and params.limits.phone:  # Mali: addresses have 64 bits, and are in the same 64 registers
+        core, beside = params.limits.device.core, _ADDRESSES_MALI
     if core is None or not lines.known:
         return tile
     taps = tile.taps
     while taps > 1:
         unrolled = written_out(lines.reduction, taps)
-        if not unrolled or not spills(core, prod(sizes.values()) + lines.held(sizes, unrolled), tile.threads):
+        held = prod(sizes.values()) + lines.held(sizes, unrolled) + beside
+        if not unrolled or not spills(core, held, tile.threads):
             break
         taps = prod(lines.reduction.extents[v] for v in unrolled) - 1  # one iterator less
     return replace(tile, taps=max(1, taps))
