@@ -77,7 +77,7 @@ def ran(tmp_path):
     tests = Path(__file__).parent
     (tmp_path / "test_grid.py").write_text(GRID)
     shutil.copy(tests.parent / "pyproject.toml", tmp_path)
-    for name in ("conftest.py", "covering.py", "llvm_level.py"):
+    for name in ("conftest.py", "covering.py"):
         shutil.copy(tests / name, tmp_path)
 
     def ran(*more: str) -> dict[str, list]:

@@ -13,7 +13,7 @@ import smartmem_tvm as sm
 from opencl_package import PYTHON, python
 
 VERBS = {"Compiled", "Decoder", "Options", "UserError"}
-VERBS |= {"compile", "compile_baseline", "from_onnx", "from_torch", "graph_cost"}
+VERBS |= {"compile", "compile_baseline", "from_gguf", "from_onnx", "from_torch", "graph_cost"}
 # For a package in a folder on the path: TVM must not search for installed packages.
 ON_THE_PATH = {"TVM_DEVICE_BACKEND_AUTOLOAD": "0"}
 

@@ -22,7 +22,7 @@ def test_workers_report_what_each_test_has_used(tmp_path):
     tests = Path(__file__).parent
     (tmp_path / "test_it.py").write_text(TESTS)
     shutil.copy(tests.parent / "pyproject.toml", tmp_path)
-    for name in ("conftest.py", "covering.py", "llvm_level.py", "processor_time.py"):
+    for name in ("conftest.py", "covering.py", "processor_time.py"):
         shutil.copy(tests / name, tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--processor-time", "times.json", "test_it.py"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

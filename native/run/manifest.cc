@@ -22,7 +22,7 @@ using tvm::ffi::Any;
 using tvm::ffi::String;
 namespace json = tvm::ffi::json;
 
-constexpr int64_t kFormat = 7;
+constexpr int64_t kFormat = 8;
 constexpr int64_t kOldest = 5;  // of one size, and otherwise the same
 constexpr const char* kName = "manifest.json";
 constexpr int kDeepest = 32;  // nesting of brackets: the parser recurses for each
@@ -234,6 +234,10 @@ Manifest ReadManifest(const std::string& folder) {
   manifest.library = all["library"].Text();
   ReadTarget(folder, all, &manifest);
   manifest.streamed = all.Find("stream").has_value();
+  if (all.Find("open")) {
+    TVM_FFI_THROW(ValueError) << folder << " has an open dimension, which this program does not know: compile the model "
+                              << "at a size, or at a list of sizes in braces.";
+  }
   if (const std::optional<Value> sizes = all.Find("sizes")) {
     sizes->ForEach([&](const Value& each) { manifest.sizes.push_back(Size(folder, each, each["function"].Text())); });
     if (manifest.sizes.empty()) Refuse(folder);
