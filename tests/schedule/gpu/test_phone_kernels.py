@@ -94,6 +94,33 @@ def test_unrolled_terms_of_a_sliding_window_fit_into_registers(pixels, stride):
     assert few <= 192 and (after < before) == (many > 192) == (stride == 1)
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", ["mali-g57", "adreno-660"])
+@pytest.mark.parametrize("stride", [2, 1])
+@pytest.mark.parametrize(("groups", "inner", "outs"), [(4, 4, 8), (2, 16, 16), (3, 5, 7), (8, 1, 1)])
+def test_sliding_windows_with_fewer_unrolled_terms_are_right(name, stride, groups, inner, outs):
+    inputs = [te.placeholder(shape) for shape in ((1, groups * inner, 13, 11), (groups * outs, inner, 3, 3))]
+    output = topi.nn.group_conv2d_nchw(*inputs, stride, 1, 1, groups)
+    params = GpuWindowParams(replace(PHONE, device=TARGETS[name]))
+
+    def reference(x, w):
+        parts = zip(np.split(x, groups, 1), np.split(w, groups), strict=True)
+        return np.concatenate([_convolved(*part)[:, :, ::stride, ::stride] for part in parts], 1)
+
+    check(lambda params: WindowSlide(params), inputs, output, reference, params)
+
+
+def test_addresses_of_mali_take_registers_too():
+    """Its 64 registers hold addresses of 64 bits beside sums and values."""
+    x, w = (te.placeholder(shape) for shape in ((1, 512, 28, 28), (1024, 4, 3, 3)))
+    output = topi.nn.group_conv2d_nchw(x, w, 1, 1, 1, 128)
+    params = GpuWindowParams(replace(PHONE, device=TARGETS["mali-g57"]))
+    rule = WindowSlide(params)
+    nest = rule.slide(reduction_of(rule.prepare(parse(te.create_prim_func([x, w, output])))), params)
+    held = Lines(nest.reduction, nest.order).held(nest.tile, nest.taps)
+    assert prod(nest.tile.values()) + held + 24 <= 64
+
+
 def _convolved(x, w):
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     view = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
