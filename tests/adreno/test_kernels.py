@@ -79,7 +79,7 @@ CEILINGS = [
     ("softmax", "float32", 740, 16, 480),
     ("depthwise", "float32", 740, 12, 630),
     ("max_pool", "float32", 740, 12, 290),
-    ("window", "float32", 740, 48, 1140),
+    ("window", "float32", 740, 48, 1430),
     ("matmul", "half", 740, 48, 1920),
     ("pointwise", "half", 740, 48, 2080),
     ("depthwise", "half", 740, 8, 740),
