@@ -5,9 +5,9 @@ A batch is the usual case: image ``b`` of the results depends on image ``b`` of 
 number of items can be computed in tiles, one after the other. The proof looks at the loops of each operator at two
 sizes. Of a tensor whose shape differs, item ``b`` has the indices ``b * each + r`` along one axis, for ``r`` below
 `Share.each`. In every stage that writes such a tensor, the iterator along that axis is replaced by ``b * each + r``.
-What is read of such tensors must then have the form ``b * each + e`` along its axis, and nothing else may contain
-``b``: neither ``e``, nor another index, nor a condition. As indices stay inside of their tensors for all ``b``, ``e``
-is from 0 to ``each - 1``, and the stage reads item ``b`` only, and treats all items alike.
+Each index that reads such a tensor along its axis must then have the form ``b * each + e``, and nothing else may
+contain ``b``: neither ``e``, nor another index, nor a condition. As indices stay inside of their tensors for all
+``b``, ``e`` is from 0 to ``each - 1``, and the stage reads item ``b`` only, and treats all items alike.
 """
 
 from __future__ import annotations

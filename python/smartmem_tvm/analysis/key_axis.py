@@ -92,7 +92,7 @@ def _dims(indices, key) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """What is added to the scores, or chosen in their place, whatever they are.
+    """A number that is added to each score, or takes its place, and does not depend on the scores.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ def mask_of(kernel: Kernel, keys: Mapping[Stage, tirx.Var]) -> Mask:
 
 
 class _Proof:
-    """What is known about the numbers of a key that no row sees, stage by stage."""
+    """Facts about the numbers of a key that no row sees, gathered stage by stage."""
 
     def __init__(self, kernel: Kernel, keys: Mapping[Stage, tirx.Var]):
         self.kernel, self.keys = kernel, keys

@@ -83,13 +83,14 @@ def memory_text(found: dict) -> str:
 
 def _open(data: dict) -> list[str]:
     """Return the inputs of each group of tiles, with the range of items in its place."""
+    from ..ir.several_sizes import span_text
+
     sizes, texts = {each["function"]: each["inputs"] for each in data.get("sizes", ())}, []
     for group in data.get("open", ()):
         tile, inputs = group["tiles"][0], []
         for each, share in zip(sizes[tile["function"]], group["inputs"], strict=True):
-            times = f"*{share['each']}" if share and share["each"] > 1 else ""
-            span = f"({group['least']}..{group['most']}){times}"
-            shape = [span if share and axis == share["axis"] else dim for axis, dim in enumerate(each["shape"])]
+            axes = enumerate(each["shape"])
+            shape = [span_text(group, share) if share and axis == share["axis"] else dim for axis, dim in axes]
             inputs.append(_tensor({**each, "shape": shape}))
         texts.append("; ".join(inputs))
     return texts

@@ -38,7 +38,7 @@ class Sizes:
         The model at the size of each function, in their order; one for one size.
     module : tvm.IRModule
     open : Opened or None
-        What is known of an open size.
+        The model with its open size; None without one.
     """
 
     models: list[Model]
@@ -203,10 +203,9 @@ def chosen_function(args: argparse.Namespace, manifest: Mapping) -> str:
     UserError
         If none of the sizes has these shapes.
     """
-    sizes = {
-        each["function"]: {one["name"]: (tuple(one["shape"]), one["dtype"]) for one in each["inputs"]}
-        for each in manifest["sizes"]
-    }
+    from ..deploy.export import input_spec
+
+    sizes = {each["function"]: input_spec(each["inputs"]) for each in manifest["sizes"]}
     chosen = chosen_size(argparse.Namespace(model=args.model, shape=args.shape, input=None), sizes)
     return next(name for name, each in sizes.items() if each is chosen)
 

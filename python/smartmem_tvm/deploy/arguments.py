@@ -134,6 +134,15 @@ def arguments(
     return [reader.read(where, param.kind, given[param.name]) for where, param in zip(wheres, params, strict=True)]
 
 
+def in_order(names: Sequence[str], inputs: Sequence, named: Mapping[str, object]) -> list | None:
+    """Return inputs, which may be given by name, in the order of the names; None if they are others or not as many."""
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+        given = {**inputs[0], **named}
+    else:
+        given = {**dict(zip(names, inputs)), **named} if len(inputs) <= len(names) else {}
+    return [given[name] for name in names] if given.keys() == set(names) else None
+
+
 def _by_name(function: str, params: Sequence[Parameter], inputs: Sequence, named: Mapping) -> dict[str, object]:
     if len(inputs) == 1 and isinstance(inputs[0], Mapping):
         twice = inputs[0].keys() & named.keys()

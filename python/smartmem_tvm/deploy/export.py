@@ -107,12 +107,12 @@ class Loaded(Runnable):
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Input name -> (shape, dtype), in the model's order."""
-        return _spec(self.manifest["inputs"])
+        return input_spec(self.manifest["inputs"])
 
     @property
     def sizes(self) -> dict[str, dict[str, tuple[tuple[int, ...], str]]]:
         """Of a model of several sizes: function -> its inputs, as in `inputs`, which are those of the first size."""
-        return {each["function"]: _spec(each["inputs"]) for each in self.manifest.get("sizes", ())}
+        return {each["function"]: input_spec(each["inputs"]) for each in self.manifest.get("sizes", ())}
 
     @property
     def open(self) -> list[dict]:
@@ -157,7 +157,8 @@ class Loaded(Runnable):
         return Session(self.vm, functions, default, outputs=outputs, choose=choose, tiles=tiles, every=every)
 
 
-def _spec(inputs: list[dict]) -> dict[str, tuple[tuple[int, ...], str]]:
+def input_spec(inputs: list[dict]) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return inputs as the manifest lists them by name, as (shape, dtype)."""
     return {each["name"]: (tuple(each["shape"]), each["dtype"]) for each in inputs}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import UserError, shape_text
-from .arguments import Parameter, TensorKind
+from .arguments import Parameter, TensorKind, in_order
 
 _LISTED = 8  # sizes that an error lists
 Shape = tuple[int, ...]
@@ -40,7 +40,7 @@ class SizeChoice:
         UserError
             If no size has the shapes.
         """
-        values = self._in_order(inputs, named)
+        values = in_order(self._names, inputs, named)
         if values is None:
             return self._first
         shapes = tuple(_shape(value) for value in values)
@@ -51,13 +51,6 @@ class SizeChoice:
                 f"compile the model for this one as well."
             )
         return found
-
-    def _in_order(self, inputs: Sequence, named: Mapping[str, object]) -> list | None:
-        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            given = {**inputs[0], **named}
-        else:
-            given = {**dict(zip(self._names, inputs)), **named} if len(inputs) <= len(self._names) else {}
-        return [given[name] for name in self._names] if given.keys() == set(self._names) else None
 
     def _listing(self) -> str:
         sizes = [self._text(shapes) for shapes in reversed(self._functions)]

@@ -10,8 +10,9 @@ import numpy as np
 import tvm
 
 from ..errors import UserError, shape_text
+from ..ir.several_sizes import span_text
 from ..tensor_arrays import array_of
-from .arguments import Parameter, TensorKind, foreign
+from .arguments import Parameter, TensorKind, foreign, in_order
 
 Shape = tuple[int, ...]
 Run = Callable[..., list[np.ndarray]]
@@ -32,10 +33,9 @@ class Tiles:
     """
 
     def __init__(self, groups: Sequence[Mapping], functions: Mapping[str, Sequence[Parameter]]):
-        first = functions[groups[0]["tiles"][0]["function"]]
-        self._names = [param.name for param in first]
-        self._groups = [_Group(each, functions) for each in groups]
         self._first = groups[0]["tiles"][0]["function"]
+        self._names = [param.name for param in functions[self._first]]
+        self._groups = [_Group(each, functions) for each in groups]
 
     def run(self, run: Run, inputs: Sequence, named: Mapping[str, object]) -> list[np.ndarray]:
         """Run the tiles that take the inputs, and return the outputs in order.
@@ -52,7 +52,7 @@ class Tiles:
         UserError
             If the inputs have other shapes, more items than the model takes, or differ in their number of items.
         """
-        values = self._in_order(inputs, named)
+        values = in_order(self._names, inputs, named)
         if values is None:
             return run(*inputs, function=self._first, **named)  # which refuses them
         values = [value if hasattr(value, "shape") else np.asarray(value) for value in values]
@@ -64,19 +64,12 @@ class Tiles:
             raise UserError(f"This model takes {known}, and {given} came: give these shapes, or compile it for others.")
         return group.run(run, values, group.items(self._names, shapes))
 
-    def _in_order(self, inputs: Sequence, named: Mapping[str, object]) -> list | None:
-        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            given = {**inputs[0], **named}
-        else:
-            given = {**dict(zip(self._names, inputs)), **named} if len(inputs) <= len(self._names) else {}
-        return [given[name] for name in self._names] if given.keys() == set(self._names) else None
-
 
 class _Group:
     """The tiles of a model whose other dimensions have one size."""
 
     def __init__(self, facts: Mapping, functions: Mapping[str, Sequence[Parameter]]):
-        self._least, self._most = facts["least"], facts["most"]
+        self._facts, self._least, self._most = facts, facts["least"], facts["most"]
         self._inputs, self._outputs = facts["inputs"], facts["outputs"]
         self._tiles = {each["items"]: each for each in facts["tiles"]}
         one = facts["tiles"][0]
@@ -97,9 +90,8 @@ class _Group:
         """Return the shapes of the inputs for a sentence."""
         texts = []
         for name, dims, share in zip(names, self._dims, self._inputs, strict=True):
-            times = f"*{share['each']}" if share and share["each"] > 1 else ""
-            span = f"({self._least}..{self._most}){times}"
-            texts.append(f"'{name}' {shape_text(span if dim is None else dim for dim in dims)}")
+            shape = (span_text(self._facts, share) if dim is None else dim for dim in dims)
+            texts.append(f"'{name}' {shape_text(shape)}")
         return ", ".join(texts)
 
     def items(self, names: Sequence[str], shapes: Sequence[Shape]) -> int:

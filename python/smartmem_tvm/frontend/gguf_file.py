@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smartmem_tvm.errors import UserError
+from smartmem_tvm.errors import UserError, shape_text
 
 if TYPE_CHECKING:
     from smartmem_tvm.frontend.onnx_file import Model
@@ -110,7 +110,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class File:
-    """What a file holds."""
+    """The network of a file: its architecture, its sizes, and its tensors by name."""
 
     name: str
     architecture: str
@@ -130,9 +130,9 @@ class File:
             raise UserError(f"{self.name} has no tensor '{name}', which each {self.architecture} has; {_AGAIN}.")
         same = len(shape) == len(found.shape) and all(b in (None, a) for a, b in zip(found.shape, shape))
         if not same:
-            wanted = "x".join("?" if each is None else str(each) for each in shape)
+            wanted = shape_text("?" if each is None else each for each in shape)
             raise UserError(
-                f"{self.name}: tensor '{name}' has {'x'.join(map(str, found.shape))} numbers, and by the sizes that "
+                f"{self.name}: tensor '{name}' has {shape_text(found.shape)} numbers, and by the sizes that "
                 f"the file states it has {wanted}; {_AGAIN}."
             )
         return found
@@ -174,7 +174,7 @@ def _file(path: Path) -> File:
 
     try:
         reader = GGUFReader(path)
-        fields = {name: _contents(field) for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
+        fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
         tensors = {
             str(each.name): Tensor(
                 str(each.name), each.tensor_type.name, tuple(int(size) for size in reversed(each.shape)), each.data
@@ -196,11 +196,6 @@ def _file(path: Path) -> File:
     sizes = _sizes(str(path), architecture, fields)
     _refuse_formats(str(path), tensors)
     return File(str(path), architecture, sizes, tensors)
-
-
-def _contents(field) -> Any:
-    """Return the value of a field: a number, a text, or a list."""
-    return field.contents()
 
 
 def _line(err: Exception) -> str:

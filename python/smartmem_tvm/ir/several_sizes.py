@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tvm
 import tvm_ffi
@@ -69,6 +69,12 @@ def tile_groups(mod: tvm.IRModule) -> list[dict]:
         group = groups.setdefault(facts["group"], {**common, "tiles": []})
         group["tiles"].append({"function": name, "items": facts["items"], "cost": facts["cost"]})
     return list(groups.values())
+
+
+def span_text(group: Mapping, share: Mapping) -> str:
+    """Return an open dimension of a group's input or output for people, as ``(1..64)`` or ``(1..64)*12``."""
+    times = f"*{share['each']}" if share["each"] > 1 else ""
+    return f"({group['least']}..{group['most']}){times}"
 
 
 def with_kernels_once(mod: tvm.IRModule) -> tvm.IRModule:
