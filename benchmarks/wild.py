@@ -27,7 +27,7 @@ from datetime import date
 from pathlib import Path
 
 import onnx
-from wild_inputs import drawn
+from wild_inputs import sizes_of
 
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import walk_graph as walk
@@ -77,7 +77,8 @@ class WildFile:
     @property
     def key(self) -> str:
         """Its name in results."""
-        return f"{self.package}/{Path(self.file).name}"
+        sizes = len(sizes_of(self.inputs, self.file))
+        return f"{self.package}/{Path(self.file).name}" + (f" ({sizes} sizes)" if sizes > 1 else "")
 
 
 def main() -> int:
@@ -139,8 +140,7 @@ def files(path: Path = TABLE) -> list[WildFile]:
         for entry in each["files"]
     ]
     for each in found:
-        for text in each.inputs.values():
-            drawn(text, each.key)
+        sizes_of(each.inputs, each.key)
     if twice := [key for key, count in Counter(each.key for each in found).items() if count > 1]:
         raise UserError(f"{path} has two files {twice[0]}; leave one out.")
     return found

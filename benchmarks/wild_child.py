@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
-from wild_inputs import Drawn, drawn
+from wild_inputs import Drawn, sizes_of
 
 import smartmem_tvm as sm
 from smartmem_tvm.comparison import compare, judge_difference
@@ -77,18 +77,19 @@ def _write(place: Path, row: Mapping) -> None:
 
 
 def _compile(request: dict, row: dict) -> None:
-    inputs = {name: drawn(text, request["file"]) for name, text in request["inputs"].items()}
+    sizes = sizes_of(request["inputs"], request["file"])
     values = request["values"]
-    shapes = {name: each.shape for name, each in inputs.items() if name not in values}
+    shapes = [{name: each.shape for name, each in inputs.items() if name not in values} for inputs in sizes]
     given = {"values": values} if values else {}
     before = _processor_seconds()
-    seconds, mod = timed(lambda: sm.from_onnx(request["path"], shapes, **given))
+    seconds, mod = timed(lambda: sm.from_onnx(request["path"], shapes if len(shapes) > 1 else shapes[0], **given))
     compiled = sm.compile(mod)
     row["seconds"] = {"import": seconds, **compiled.seconds}
     row["processor_seconds"] = _processor_seconds() - before
     row["peak_mb"] = peak_mb()
     row["kernels"] = graph_cost(compiled.graph).as_dict()["kernels"]
-    row["_compiled"], row["_inputs"] = compiled, inputs
+    row["weights_mb"] = sum(each.nbytes for each in compiled.weights) / 1e6
+    row["_compiled"], row["_sizes"] = compiled, sizes
 
 
 def _processor_seconds() -> float:
@@ -98,13 +99,13 @@ def _processor_seconds() -> float:
 
 def _compare(request: dict, row: dict) -> None:
     dtypes = _dtypes(request["path"])
-    inputs, values = row["_inputs"], request["values"]
-    draw = partial(_drawn_round, inputs, dtypes, values)
-    states = {each.state: name for name, each in inputs.items() if each.state}
+    sizes, values = row["_sizes"], request["values"]
+    draw: Callable[[int], Feeds] = lambda seed: _drawn_round(sizes[seed % len(sizes)], dtypes, values, seed)  # noqa: E731
+    states = {each.state: name for name, each in sizes[0].items() if each.state}
     names = [each.name for each in onnx.load(request["path"], load_external_data=False).graph.output]
     ours: Call = lambda feeds: row["_compiled"].run(**{n: a for n, a in feeds.items() if n not in values})  # noqa: E731
     reference = _session(request)
-    run = partial(_rounds, states=states, names=names, count=ROUNDS if states else 1)
+    run = partial(_rounds, states=states, names=names, count=ROUNDS if states else len(sizes))
     theirs: Call = lambda feeds: reference.run(None, feeds)  # noqa: E731
     try:
         expected = run(draw, theirs)
@@ -115,7 +116,7 @@ def _compare(request: dict, row: dict) -> None:
         }
         return
     got = run(draw, ours)
-    row["rounds"] = ROUNDS if states else 1
+    row["rounds"] = ROUNDS if states else len(sizes)
     row["deviation"] = _largest(got, expected)
     row["verdict"] = "right" if row["deviation"] <= request["tolerance"] else "wrong"
     if row["verdict"] == "wrong":
@@ -125,7 +126,7 @@ def _compare(request: dict, row: dict) -> None:
         row["reference_deviation"] = own
         if own > request["tolerance"] and own >= row["deviation"] / 10:
             row["verdict"] = "right"  # rounding decides it: ONNX Runtime is as far from itself
-        elif not states:
+        elif not states and len(sizes) == 1:
             row |= _exactly(request, draw(0), got, expected)
     feeds = draw(0)
     mine = [array for name, array in feeds.items() if name not in values]
@@ -135,7 +136,10 @@ def _compare(request: dict, row: dict) -> None:
     row |= {"kernels": launches.total(), "layout_kernels": sum(launches[name] for name in layout)}
     # What is timed is ONNX Runtime as anybody opens it: the exact sums of `session_options` may take twice as long.
     usual = _usual_session(request)
-    row["_calls"] = (partial(ours, feeds), lambda: usual.run(None, feeds))
+    every = [draw(number) for number in range(len(sizes))]  # a call takes each size once
+    row["_calls"] = tuple(
+        lambda run=run: [run(each) for each in every] for run in (ours, lambda each: usual.run(None, each))
+    )
 
 
 def _moved(feeds: Feeds) -> Feeds:

@@ -2,13 +2,14 @@
 """Inputs that look like those which the packages of wild_files.json feed their networks: a voice, a page, a text.
 
 An input is a line of the table, ``KIND SHAPE``, with ``< N`` for whole numbers below N, ``= V`` for a value, and
-``<- OUTPUT`` for a state: the next call gets what the network gave under that name.
+``<- OUTPUT`` for a state: the next call gets what the network gave under that name. A list in braces, as in
+``page 1x3x48x{64,96,128}``, takes the place of a number where a file is compiled for several sizes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ _PITCH, _FORMANTS = 120.0, ((730, 90), (1090, 110), (2440, 170))  # Hz; a vowel'
 _HOP, _WINDOW = 160, 512  # samples, 10 and 32 ms
 _LINE, _GLYPH = 24, 12  # pixels of a line of the page and of a letter
 _TEXT = "The quick brown fox jumps over the lazy dog; sphinx of black quartz, judge my vow. 0123456789 "
+_LIST = re.compile(r"\{(\d+(?:,\d+)*)\}")
 _FORM = re.compile(r"(\w+) (-|\d+(?:x\d+)*)(?: (<|=) (-?\d+(?:\.\d+)?))?(?: <- (.+))?")
 
 
@@ -66,6 +68,26 @@ def drawn(text: object, where: str) -> Drawn:
     kind, sizes, _, number, state = found.groups()
     shape = () if sizes == "-" else tuple(map(int, sizes.split("x")))
     return Drawn(kind, shape, float(number or 0), state or "")
+
+
+def sizes_of(inputs: Mapping[str, str], where: str) -> list[dict[str, Drawn]]:
+    """Return the inputs of each size, of which most files have one; lists go through their numbers together.
+
+    Raises
+    ------
+    UserError
+        If an input is none, or lists differ in length.
+    """
+    counts = {len(found[1].split(",")) for text in inputs.values() for found in _LIST.finditer(str(text))}
+    if len(counts) > 1:
+        raise UserError(
+            f"The lists of sizes of {where} have {' and '.join(map(str, sorted(counts)))} numbers; give as many each."
+        )
+    written = lambda text, number: _LIST.sub(lambda found: found[1].split(",")[number], text)  # noqa: E731
+    return [
+        {name: drawn(written(text, number) if isinstance(text, str) else text, where) for name, text in inputs.items()}
+        for number in range(max(counts, default=1))
+    ]
 
 
 def voice(count: int, random: np.random.Generator) -> np.ndarray:

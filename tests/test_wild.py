@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from pages import wild as page  # noqa: E402
 from wild import WildFile, chosen, described, files, line, tolerance  # noqa: E402
-from wild_inputs import Drawn, drawn, spectrum, voice  # noqa: E402
+from wild_inputs import Drawn, drawn, sizes_of, spectrum, voice  # noqa: E402
 from wild_inputs import page as paper  # noqa: E402
 
 from smartmem_tvm.errors import UserError  # noqa: E402
@@ -54,6 +54,15 @@ def test_inputs(text, want):
 def test_inputs_that_are_none(text):
     with pytest.raises(UserError, match="write KIND 1x16"):
         drawn(text, "x")
+
+
+def test_lists_of_sizes():
+    one, other = sizes_of({"x": "page 1x3x48x{64,96}", "n": "full - = 2", "m": "full 1x{3,4} = 1"}, "x")
+    assert one == {"x": Drawn("page", (1, 3, 48, 64)), "n": Drawn("full", (), 2.0), "m": Drawn("full", (1, 3), 1.0)}
+    assert other["x"].shape == (1, 3, 48, 96) and other["m"].shape == (1, 4)
+    assert sizes_of({"x": "full 2 = 1"}, "x") == [{"x": Drawn("full", (2,), 1.0)}]
+    with pytest.raises(UserError, match="have 2 and 3 numbers"):
+        sizes_of({"x": "page 1x{1,2}", "y": "page 1x{1,2,3}"}, "x")
 
 
 def test_what_is_drawn_looks_like_what_it_is_called():

@@ -22,7 +22,7 @@ using tvm::ffi::Any;
 using tvm::ffi::String;
 namespace json = tvm::ffi::json;
 
-constexpr int64_t kFormat = 8;
+constexpr int64_t kFormat = 9;
 constexpr int64_t kOldest = 5;  // of one size, and otherwise the same
 constexpr const char* kName = "manifest.json";
 constexpr int kDeepest = 32;  // nesting of brackets: the parser recurses for each
@@ -239,6 +239,10 @@ Manifest ReadManifest(const std::string& folder) {
                               << "at a size, or at a list of sizes in braces.";
   }
   if (const std::optional<Value> sizes = all.Find("sizes")) {
+    if (manifest.streamed) {
+      TVM_FFI_THROW(ValueError) << folder << " has several sizes and a memory budget, which this program does not know "
+                                << "together: compile the model at one size, or without the budget.";
+    }
     sizes->ForEach([&](const Value& each) { manifest.sizes.push_back(Size(folder, each, each["function"].Text())); });
     if (manifest.sizes.empty()) Refuse(folder);
   } else {

@@ -27,6 +27,7 @@ from .schedule.gpu.attention.flash_attention import takes
 from .schedule.gpu.attention.flash_tile import AttentionParams
 from .schedule.gpu.attention.row_chains import chain_params, refusal
 from .schedule.gpu.matrix.products import products_on
+from .tables.fusion_policy import SINGLE_ROW_BYTES
 from .tables.precisions import PRECISIONS
 from .target import (
     Limits,
@@ -84,11 +85,22 @@ def _fuse_attention(
     options: Options, target: tvm.target.Target | None, *, on_chip_bytes: int = schedule.CpuParams().on_chip_bytes
 ) -> tvm.transform.Pass:
     if target is None or not is_gpu(target):
-        return transform.FuseAttention(on_chip_bytes, prices=_prices(target))
+        single_row = min(_one_kernels_weights(options), SINGLE_ROW_BYTES)
+        return transform.FuseAttention(on_chip_bytes, prices=_prices(target), single_row_bytes=single_row)
     known = AttentionParams.of(target) if is_cuda(target) else None
     shortened = PRECISIONS[options.precision].multiplied in RANGES
     passing = None if known is None else partial(takes, params=known, shortened=shortened)
     return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)), passing=passing)
+
+
+def _fuse_rows(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.FuseRows(_prices(target), _one_kernels_weights(options))
+
+
+def _one_kernels_weights(options: Options) -> float:
+    """Return the bytes of weights of one kernel, at most: half of a memory budget, so that the next ones are read."""
+    budget = options.slice_budget or options.memory_budget
+    return budget / 2 if budget else math.inf
 
 
 def _merge_chains(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -253,7 +265,7 @@ _ENTRIES = (
     _ours(tvm_mends.MendExtremes),
     _ours(transform.EliminateLayout, "SmartMem 3.2.1, Table 5"),
     _ours(transform.ReadCodes),
-    _ours(transform.FuseRows, make=lambda _, target: transform.FuseRows(_prices(target)), needs_target=True),
+    _ours(transform.FuseRows, make=_fuse_rows, needs_target=True),
     _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators, needs_target=True),
     _ours(transform.FuseSymbolic),
     _ours(transform.FuseAttention, make=_fuse_attention, needs_target=True),

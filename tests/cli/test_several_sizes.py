@@ -32,7 +32,7 @@ def refused(outcome, *words):
 
 def test_what_a_folder_says(folder, smartmem):
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["format"] == 8
+    assert manifest["format"] == 9
     assert [each["inputs"][0]["shape"] for each in manifest["sizes"]] == [[1, 4, 8], [3, 4, 8]]
     found = smartmem("inspect", folder)
     assert found.code == 0 and "float32 1x4x8" in found.out and "float32 3x4x8" in found.out

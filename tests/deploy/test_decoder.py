@@ -241,7 +241,7 @@ def test_generate_on_the_command_line(folder, greedy, capsys):
 def test_other_commands_know_a_folder_with_caches_or_refuse_it(folder, capsys):
     manifest = json.loads((folder / "manifest.json").read_text())
     pairs = [{"input": each, "output": each.replace("past_key_values", "present")} for each in NETWORK.caches]
-    assert manifest["format"] == 8 and manifest["caches"] == [{**each, "axis": 2} for each in pairs]
+    assert manifest["format"] == 9 and manifest["caches"] == [{**each, "axis": 2} for each in pairs]
     assert main(["run", str(folder), "--repeat", "1"]) == 0
     assert "present.0.value" in capsys.readouterr().out
     assert main(["inspect", str(folder)]) == 0

@@ -9,11 +9,13 @@ import tvm_ffi
 from tvm import ir
 
 import smartmem_tvm
+from helpers import constant, module, op
 from sized_model import WIDE, expected, inputs, shapes, sized_model
 from smartmem_tvm import Options, UserError
 from smartmem_tvm.deploy import export
 from smartmem_tvm.frontend import from_onnx, input_spec, output_names
 from smartmem_tvm.ir.graph import CALL_TIR
+from smartmem_tvm.ir.several_sizes import with_sizes
 from smartmem_tvm.ir.walk import collect
 
 PRIMES = (1, 2, 3, 5, 7, 11, 13)
@@ -116,9 +118,53 @@ def test_by_place_by_name_bound_and_in_another_session():
         np.testing.assert_allclose(found[1], wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_a_budget_is_for_one_size():
-    mod = from_onnx(sized_model(), [shapes(1, 4, 4, 8), shapes(2, 4, 4, 8)])
-    with pytest.raises(UserError, match="for a model of one size, and this one has 2: compile each size by itself"):
+def layers(rows):
+    """A network of six layers that read 256 kB each, too much for one kernel."""
+
+    def chained(x):
+        for weight in WEIGHTS:
+            x = op.nn.gelu(op.add(op.matmul(x, weight), BIAS))
+        return x
+
+    return module(chained, (rows, 256))
+
+
+WEIGHTS, BIAS = [constant(256, 256, seed=seed) for seed in range(6)], constant(256)
+BUDGET = 600_000
+"""Bytes: two weights fit, six do not."""
+
+
+def test_a_budget_holds_for_each_size(tmp_path):
+    mod = with_sizes([layers(rows) for rows in (1, 7, 32)])
+    plain = smartmem_tvm.compile(mod)
+    compiled = smartmem_tvm.compile(mod, options=Options(memory_budget=BUDGET))
+    forms = sum(each.nbytes for each in compiled.weights) / sum(each.value.numpy().nbytes for each in WEIGHTS)
+    assert 1 <= forms < 2.2, "one row may read another form than several; equal ones are there once"
+    model = saved(compiled, mod, tmp_path / "out")
+    for turn, each in enumerate((compiled, model, model)):
+        for name, rows in (("main_0", 1), ("main_2", 32), ("main_1", 7), ("main_1", 7), ("main_0", 1)):
+            x = np.random.default_rng(turn).standard_normal((rows, 256)).astype("float32")
+            (got,), (wanted,) = each.run(x), plain.run(x)
+            assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max()
+            assert each.function_of([x]) == name and each.vm.memory_plan.bytes <= BUDGET
+        model.set_memory_budget(None)
+        assert model.vm.memory_plan.bytes > BUDGET
+
+
+def test_a_budget_must_hold_the_largest_size():
+    mod = with_sizes([layers(rows) for rows in (1, 512)])
+    with pytest.raises(UserError, match="the least that it runs within is") as why:
+        smartmem_tvm.compile(mod, options=Options(memory_budget=500_000))
+    assert why.value.least > 512 * 256 * 4  # bytes between two layers of the large one
+    machine = smartmem_tvm.compile(mod, options=Options(memory_budget=3 * 10**6)).machine()
+    assert machine.least_memory_budget > 512 * 256 * 4
+    with pytest.raises(UserError, match="is too small"):
+        machine.set_memory_budget(500_000)
+
+
+def test_an_open_dimension_has_no_budget():
+    mod = from_onnx(sized_model(), {"x": ("1..4", 3, 4, 4), "row": ("1..4", 2, WIDE), "fixed": (4, WIDE)})
+    with pytest.raises(UserError, match="A memory budget is for sizes that are known"):
         smartmem_tvm.compile(mod, options=Options(memory_budget=1_000_000))
 
 
@@ -127,7 +173,7 @@ def test_a_folder_of_format_5_is_loaded(tmp_path):
     compiled = smartmem_tvm.compile(mod)
     spec = [{"name": n, "shape": list(shape), "dtype": dtype} for n, (shape, dtype) in input_spec(mod).items()]
     written = export.save(compiled, tmp_path / "out", {"inputs": spec, "outputs": output_names(mod)}, {})
-    assert written["format"] == 8
+    assert written["format"] == 9
     (tmp_path / "out" / export.MANIFEST).write_text(json.dumps({**written, "format": 5}))
     assert_right(export.load(tmp_path / "out"), shapes(2, 4, 4, 8))
 

@@ -177,7 +177,7 @@ def test_timeline(compiled, x):
     vm["main"](tvm.runtime.tensor(x))
     found = vm.timeline()
     assert len(found["done"]) == LAYERS and found["done"] == sorted(found["done"])
-    assert {each["name"] for each in found["loads"]} <= {step["kernel"] for step in compiled.stream["steps"]}
+    assert {each["name"] for each in found["loads"]} <= {step["kernel"] for step in compiled.streams["main"]["steps"]}
 
 
 def test_nothing_is_left_open(compiled, x):

@@ -328,12 +328,12 @@ def _require_functions(mod: tvm.IRModule) -> None:
 
 
 def _require_main_for_budget(mod: tvm.IRModule, options: Options) -> None:
-    if options.memory_budget and (sizes := size_functions(mod)):
+    if options.memory_budget and tile_groups(mod):
         raise UserError(
-            f"A memory budget is for a model of one size, and this one has {len(sizes)}: compile each size by itself, "
-            f"or leave the budget out."
+            "A memory budget is for sizes that are known, and this model has an open dimension: give a list of sizes, "
+            "as in --shape 'x:{1,4,8},3,224,224', or leave the budget out."
         )
-    if options.memory_budget and public_functions(mod) != [MAIN]:
+    if options.memory_budget and not size_functions(mod) and public_functions(mod) != [MAIN]:
         raise UserError(
             f"A memory budget is for one function, 'main', and the module has {quoted(public_functions(mod))}: make "
             f"a module of one of them, called 'main', or leave the budget out."

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from .streamed import StreamedMachine
     from .weights import Machine
 
-FORMAT = 8
-_READ = (5, 6, 7, FORMAT)
-"""Formats that are read: one of format 5 is of one size, one of format 6 has no caches, and one of format 7 no open
-dimension; otherwise they are the same."""
+FORMAT = 9
+_READ = (5, 6, 7, 8, FORMAT)
+"""Formats that are read: one of format 5 is of one size, one of format 6 has no caches, one of format 7 no open
+dimension, and one of format 8 no memory budget for several sizes; otherwise they are the same."""
 _LOADED: dict[Path, int] = {}  # library of this process -> inode of the file that was loaded
 WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
 PLAN = "stream.plan"
@@ -57,7 +57,6 @@ _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": s
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
 _CACHE = {"input": str, "output": str, "axis": json_data.is_size}
-_SIZE = {"function": str, "inputs": [_INPUT], "outputs": [str], "own_outputs": [bool], "caches?": [_CACHE]}
 _SHARE = ({"axis": json_data.is_size, "each": json_data.is_size}, None)
 _TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
 _OPEN = {
@@ -68,6 +67,15 @@ _OPEN = {
     "tiles": [_TILE],
 }
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
+_STREAM = {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]}
+_SIZE = {
+    "function": str,
+    "inputs": [_INPUT],
+    "outputs": [str],
+    "own_outputs": [bool],
+    "caches?": [_CACHE],
+    "stream?": _STREAM,
+}
 # The fields that readers of a manifest need.
 _SHAPE = {
     "target": _is_target,
@@ -81,7 +89,7 @@ _SHAPE = {
     "open?": [_OPEN],
     "weights": [_WEIGHT],
     "sha256": dict,
-    "stream?": {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]},
+    "stream?": _STREAM,
     "model?": str,
     "values?": dict,
     "precision?": str,
@@ -137,7 +145,7 @@ class Loaded(Runnable):
         UserError
             If the model was compiled without a budget, or does not run within this one.
         """
-        if "stream" not in self.manifest:
+        if not _streams(self.manifest):
             raise UserError("This model has its weights in memory: compile it with a memory budget first.")
         return self.vm.set_memory_budget(budget)
 
@@ -171,6 +179,11 @@ def _parameters(described: Mapping) -> list[Parameter]:
 def _functions(manifest: Mapping) -> dict[str, Mapping]:
     """Return what the manifest says of each function, by its name."""
     return {each["function"]: each for each in manifest.get("sizes", ())} or {"main": manifest}
+
+
+def _streams(manifest: Mapping) -> dict[str, Mapping]:
+    """Return what the stream of each function needs; nothing without a memory budget."""
+    return {name: each["stream"] for name, each in _functions(manifest).items() if "stream" in each}
 
 
 def _cache_plan(manifest: Mapping) -> CachePlan:
@@ -264,7 +277,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         )
 
     def own(name: str) -> list[bool]:
-        return [each.own for each in outputs(compiled.graph, name, kept=bool(compiled.stream))]
+        return [each.own for each in outputs(compiled.graph, name, kept=bool(compiled.streams))]
 
     def held(described: Mapping, name: str) -> dict:
         pairs = [
@@ -273,19 +286,20 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         ]
         return {"caches": pairs} if pairs else {}
 
+    def facts(described: Mapping, name: str) -> dict:
+        stream = {"stream": compiled.streams[name]} if name in compiled.streams else {}
+        return {"own_outputs": own(name), **held(described, name), **stream}
+
     caches = compiled.caches.functions
-    sizes = [
-        {**each, "own_outputs": own(each["function"]), **held(each, each["function"])}
-        for each in manifest.get("sizes", ())
-    ]
+    sizes = [{**each, **facts(each, each["function"])} for each in manifest.get("sizes", ())]
     folder, link = check_destination(folder, compiled.target), link_for(compiled.target)
     with writable(folder):
         partial = make_sibling(folder)
         try:
             link.write(compiled.executable, partial)
             places = write_weights(compiled.weights, partial / WEIGHTS)
-            if compiled.stream:
-                write_plan(compiled.stream, partial / WEIGHTS, places)
+            if list(compiled.streams) == ["main"]:
+                write_plan(compiled.streams["main"], partial / WEIGHTS, places)
             _write_json(partial / EXPLANATION, explanation)
             full = {
                 "format": FORMAT,
@@ -297,9 +311,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "library": link.file,
                 "link": link.how,
                 **manifest,
-                **({"stream": compiled.stream} if compiled.stream else {}),
-                "own_outputs": own(compiled.sizes[0] if sizes else "main"),
-                **held(manifest, compiled.sizes[0] if sizes else "main"),
+                **facts(manifest, compiled.sizes[0] if sizes else "main"),
                 **({"sizes": sizes} if sizes else {}),
                 **({"open": compiled.open} if compiled.open else {}),
                 "weights": places,
@@ -347,13 +359,13 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
 def _streamed(code: tvm.runtime.Module, folder: Path, manifest: Mapping, budget: int | str | None) -> StreamedMachine:
     from .streamed import StreamedMachine
 
-    stream, file = manifest["stream"], (folder / WEIGHTS).resolve()
+    file = (folder / WEIGHTS).resolve()
 
     def check() -> None:
         if not file.is_file() or checksum(file) != manifest["sha256"].get(WEIGHTS):
             raise UserError(f"{file} is missing or not the one that was compiled; put it back, or compile again.")
 
-    return StreamedMachine(code, file, manifest["weights"], stream, budget or stream["budget"], check)
+    return StreamedMachine(code, file, manifest["weights"], _streams(manifest), budget, check)
 
 
 def _library(path: Path) -> tvm.runtime.Module:

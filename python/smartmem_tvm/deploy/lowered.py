@@ -9,6 +9,7 @@ from functools import cached_property
 import tvm
 from tvm import relax
 
+from ..ir.public_functions import public_functions
 from ..ir.several_sizes import size_functions
 from ..ir.walk import collect
 from ..schedule.schedule_kernels import kernel_plans, kernel_rules
@@ -67,7 +68,15 @@ class Lowered:
         """Of several sizes: function -> bytes of the weights that its kernels read."""
         return {name: self._weights_of(name) for name in size_functions(self.module)}
 
+    @cached_property
+    def streams(self) -> dict[str, dict]:
+        """With a memory budget: function -> what its stream needs (`ir.sizes.STREAM`)."""
+        found = {name: stream_of(self.module, name) for name in public_functions(self.module)}
+        return {name: each for name, each in found.items() if each}
+
     def _weights_of(self, name: str) -> int:
+        if stream := self.streams.get(name):
+            return sum({use["weight"]: use["bytes"] for use in stream["uses"]}.values())
         func = self.module[name]
         params = list(func.params)[len(func.params) - len(self.weights) :]
         read = set(collect(func.body, relax.Var))
@@ -85,7 +94,7 @@ class Lowered:
             "memory": self.memory,
             "size_memory": self.size_memory,
             "signatures": signatures(self.module),
-            "stream": stream_of(self.module),
+            "streams": self.streams,
             "size_weights": self.size_weights,
         }
 

@@ -51,7 +51,7 @@ def memory_plan(mod: tvm.IRModule, function: str | None = None) -> dict:
     if name is None:
         return {"steps": [], "storages": [], "tensors": []}
     main = mod[name]
-    if stream := stream_of(mod):
+    if stream := stream_of(mod, name):
         return streamed_memory(stream)
     for binding in (b for block in main.body.blocks for b in block.bindings):
         plan.read(binding.var, getattr(binding, "value", None))
@@ -67,10 +67,9 @@ def memory_plan(mod: tvm.IRModule, function: str | None = None) -> dict:
     return {"steps": plan.steps, "storages": plan.storages, "tensors": used}
 
 
-def stream_of(mod: tvm.IRModule) -> dict:
-    """Return the facts about ``main`` that a stream needs (`ir.sizes.STREAM`); empty without a memory budget."""
-    name = default_function(mod)
-    attrs = (mod[name].attrs or {}) if name is not None else {}
+def stream_of(mod: tvm.IRModule, name: str) -> dict:
+    """Return the facts about a function that a stream needs (`ir.sizes.STREAM`); empty without a memory budget."""
+    attrs = mod[name].attrs or {}
     return json.loads(str(attrs[STREAM])) if STREAM in attrs else {}
 
 

@@ -24,8 +24,8 @@ ALIGNMENT = 64  # bytes, of tensors in the arena
 _FLOPS, _BANDWIDTH = 2e10, 2e9  # operations per second, bytes per second
 _PIECE, _PIECES = 2**22, 4  # bytes and number of the reads that measure the file's speed
 _SEARCHED = 0.3  # seconds
-# A plan without a time limit is always the same. A compilation needs it twice: to show it, and to write it.
-_plan_once = lru_cache(maxsize=1)(plan_preload)
+# A plan without a time limit is always the same. A compilation needs that of each size twice: to show, and to write it.
+_plan_once = lru_cache(maxsize=64)(plan_preload)
 _PATIENCE = 60_000  # milliseconds without a byte from the file, after which an inference gives up
 
 
@@ -49,7 +49,7 @@ def problem_of(description: Mapping, seconds: Sequence[float] = ()) -> Problem:
     Parameters
     ----------
     description : mapping
-        The description of ``main`` that `transform.memory.stream_weights` wrote.
+        The description of a function that `transform.memory.stream_weights` wrote.
     seconds : sequence of float, optional
         Measured seconds of each step; estimated if not given.
     """
@@ -166,6 +166,9 @@ def _read_speed(file: Path) -> float:
 class StreamedMachine(Machine):
     """A virtual machine on a CPU whose tensors and weights lie in one arena within a memory budget.
 
+    Each function has a plan of its own. The arena is that of the function that ran last: another one's first inference
+    loads its weights anew, also those that stay from one inference to the next.
+
     Parameters
     ----------
     code : tvm.relax.VMExecutable or tvm.runtime.Module
@@ -174,10 +177,10 @@ class StreamedMachine(Machine):
         The file of weights (`write_weights`).
     places : sequence of dict
         The place of each weight in the file.
-    description : mapping
-        The description of ``main`` that `transform.memory.stream_weights` wrote.
+    streams : mapping
+        Function -> its description that `transform.memory.stream_weights` wrote.
     budget : int or str, optional
-        See `set_memory_budget`.
+        See `set_memory_budget`; by default the one of the descriptions.
     check : callable, optional
         Raises a `UserError` if the file has changed since compilation; called before the file is opened again.
     owned : object
@@ -194,36 +197,38 @@ class StreamedMachine(Machine):
         code: relax.VMExecutable | tvm.runtime.Module,
         file: Path,
         places: Sequence[Mapping],
-        description: Mapping,
+        streams: Mapping[str, Mapping],
         budget: int | str | None = None,
         check: Callable[[], None] = lambda: None,
         owned: object = None,
     ):
         self._call = functions()  # before the code is loaded, which looks these functions up
-        super().__init__(code)
+        super().__init__(code, functions=tuple(streams))
         self._file, self._places = file, tuple(places)
-        self._description, self._check, self._owned = description, check, owned
-        self._problem = problem_of(description)
+        self._streams, self._check, self._owned = streams, check, owned
+        self._problems = {name: problem_of(each) for name, each in streams.items()}
+        self._plans: dict[str, PreloadPlan] = {}
+        self._present = next(iter(streams))
         self._bandwidth = _read_speed(file)
         self._bytes = file.stat().st_size if file.exists() else 0
         self._broken = False
         self._open()
-        self.set_memory_budget(budget)
+        self.set_memory_budget(budget or streams[self._present]["budget"])
 
     @property
     def problem(self) -> Problem:
-        """The planning problem, with measured times of its steps after the first inference."""
-        return self._problem
+        """The planning problem of the function that ran last, with measured times of its steps."""
+        return self._problems[self._present]
 
     @property
     def memory_plan(self) -> PreloadPlan:
-        """The present plan: the place of each tensor and weight, and the time of each load."""
-        return self._plan
+        """The plan of the function that ran last: the place of each tensor and weight, and the time of each load."""
+        return self._plans[self._present]
 
     @property
     def least_memory_budget(self) -> int:
-        """The least budget in bytes that has a plan with the present slices."""
-        return max(least_budget(self.problem), 1)
+        """The least budget in bytes that has a plan for each function, with the present slices."""
+        return max(1, *map(least_budget, self._problems.values()))
 
     def set_memory_budget(self, budget: int | str | None) -> PreloadPlan:
         """Plan again within another budget, for all later inferences; this takes well under a second.
@@ -234,17 +239,24 @@ class StreamedMachine(Machine):
             Bytes of the arena, or a text such as ``"60MB"``, for weights, intermediate tensors and workspaces. None
             means enough to keep everything.
 
+        Returns
+        -------
+        PreloadPlan
+            The plan of the function that ran last, `memory_plan`.
+
         Raises
         ------
         UserError
-            If the budget is too small; the previous plan stays.
+            If the budget is too small for a function; the previous plans stay.
         """
         self._look_back()
-        problem = self.problem
-        size = everything(problem) if budget is None else memory_bytes(budget)
-        plan = planned(self._description, problem, size, self._bandwidth)
-        self.use_plan(plan)
-        return plan
+        plans = {}
+        for name, problem in self._problems.items():
+            size = everything(problem) if budget is None else memory_bytes(budget)
+            plans[name] = planned(self._streams[name], problem, size, self._bandwidth)
+        self._plans = plans
+        self._follow(self._present)
+        return self.memory_plan
 
     def timeline(self) -> dict[str, list]:
         """Return the times of the events of the last inference, in seconds since it began.
@@ -290,14 +302,17 @@ class StreamedMachine(Machine):
 
     def __getitem__(self, name: str):
         function = super().__getitem__(name)
-        return self._guarded(function) if name == "main" else function
+        return self._guarded(name, function) if name in self._streams else function
 
-    def _guarded(self, function: Callable) -> Callable:
+    def _guarded(self, name: str, function: Callable) -> Callable:
         def run(*inputs):
             if self._broken:
                 self._check()
                 self._open()
-                self.use_plan(self._plan)
+                self._follow(name)
+            elif name != self._present:
+                self._look_back()
+                self._follow(name)
             try:
                 return function(*inputs)
             except (RuntimeError, OSError, ValueError) as error:
@@ -318,13 +333,19 @@ class StreamedMachine(Machine):
 
     def use_plan(self, plan: PreloadPlan) -> None:
         """Follow a plan of `problem` from the next inference on."""
-        loads, names = _loads(self.problem, plan, self._places)
+        self._plans[self._present] = plan
+        self._follow(self._present)
+
+    def _follow(self, name: str) -> None:
+        """Let the stream follow the plan of a function."""
+        plan = self._plans[name]
+        loads, names = _loads(self._problems[name], plan, self._places)
         self._call.plan(self._stream, plan.bytes, tvm_ffi.Shape(plan.offsets), tvm_ffi.Shape(loads), names, _PATIENCE)
-        self._plan = plan
+        self._present = name
 
     def _look_back(self) -> None:
         """Use the measured times of the last inference, if there was one, in the planning problem."""
-        if not hasattr(self, "_plan") or self._broken:
+        if not self._plans or self._broken:
             return
         found = self.timeline()
         done = found["done"]
@@ -335,7 +356,7 @@ class StreamedMachine(Machine):
             begin, end = each["wait"]
             waited[each["step"]] += end - begin if begin == begin else 0.0
         seconds = [max(now - before - wait, 0.0) for before, now, wait in zip([0.0, *done], done, waited, strict=False)]
-        self._problem = problem_of(self._description, seconds)
+        self._problems[self._present] = problem_of(self._streams[self._present], seconds)
         reads = [(use.bytes, each["read"]) for use, each in zip(self.problem.uses, found["loads"], strict=True)]
         taken = [(count, end - begin) for count, (begin, end) in reads if end == end and end > begin]
         if sum(count for count, _ in taken) > 1e6:

@@ -6,7 +6,6 @@ Linking a library with the weights inside takes minutes and five times their mem
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -19,6 +18,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import UserError
+from ..ir.equal_tensors import first_of_equals
 from ..ir.public_functions import MAIN, entry_functions
 from ..ir.sizes import LARGE, STORABLE, WEIGHT_ALIGNMENT, data_bytes, number_bytes
 from ..ir.walk import collect
@@ -186,7 +186,7 @@ def lift_weights(mod: tvm.IRModule, small: int = LARGE) -> tuple[tvm.IRModule, l
     """
     names = entry_functions(mod)
     constants = [each for name in names for each in collect(mod[name].body, GenericConst) if _is_lifted(each, small)]
-    same = _first_of_equals([each.value for each in constants])
+    same = first_of_equals([each.value for each in constants])
     found: dict[tuple, GenericConst] = {}
     for each in constants:
         found.setdefault(_key(each, same), each)
@@ -235,21 +235,6 @@ def _is_lifted(constant: GenericConst, small: int = LARGE) -> bool:
 
 def _key(constant: GenericConst, same: dict) -> tuple:
     return same.get(constant.value, constant.value), _scope(constant.ty)
-
-
-def _first_of_equals(tensors: Sequence[tvm.runtime.Tensor]) -> dict[tvm.runtime.Tensor, tvm.runtime.Tensor]:
-    """Return, for each tensor, the first with its shape, type and bytes: passes pack a weight anew for each reader."""
-    alike: dict[tuple, list[tvm.runtime.Tensor]] = {}
-    for tensor in dict.fromkeys(tensors):
-        if _nbytes(tensor):
-            alike.setdefault((str(tensor.dtype), tuple(map(int, tensor.shape))), []).append(tensor)
-    found = {}
-    for group in alike.values():
-        first: dict[bytes, tvm.runtime.Tensor] = {}
-        for tensor in group if len(group) > 1 else ():
-            digest = hashlib.sha256(np.ascontiguousarray(array_of(tensor)).reshape(-1).view("uint8")).digest()
-            found[tensor] = first.setdefault(digest, tensor)
-    return found
 
 
 def _scope(ty: relax.TensorType) -> str:

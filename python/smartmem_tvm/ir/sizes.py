@@ -28,11 +28,11 @@ WEIGHT_ALIGNMENT = 64
 STREAMED_FROM = 2**12
 """Bytes; under a memory budget, smaller constants stay in the library, and slices of weights do not."""
 STREAM = "smartmem.stream"
-"""Function attribute: the facts about ``main`` that a stream needs, as JSON: ``budget``, ``steps`` (``kernel``,
+"""Function attribute: the facts about the function that a stream needs, as JSON: ``budget``, ``steps`` (``kernel``,
 ``flops``), ``tensors`` (``bytes``, and the numbers of the ``first`` and the ``last`` step that use it) and ``uses`` of
 weights (``weight``, its number in `STREAMED`, ``bytes`` and ``step``)."""
 STREAMED = "smartmem.streamed"
-"""Module attribute: the weights of ``main`` that a stream reads."""
+"""Module attribute: the weights that a stream reads."""
 
 
 def data_bytes(tensor: relax.Type | tirx.Buffer | tvm.runtime.Tensor) -> int:

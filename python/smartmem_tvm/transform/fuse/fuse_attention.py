@@ -62,6 +62,9 @@ class FuseAttention:
     ----------
     on_chip_bytes : int
         Working set that one task of a CPU may have.
+    single_row_bytes : float
+        Working set of a single row on a CPU; smaller where weights stream within a memory budget, as a kernel waits for
+        all of its weights.
     refusal : callable, optional
         Chain of rows -> why it does not pay as one kernel, or an empty string; in place of 3 and 4.
     passing : callable, optional
@@ -76,8 +79,9 @@ class FuseAttention:
         refusal: Callable[[RowChain], str] | None = None,
         prices: Prices | None = None,
         passing: Callable[[RowChain], bool] | None = None,
+        single_row_bytes: float = SINGLE_ROW_BYTES,
     ):
-        self.refusal = refusal or (lambda chain: cpu_refusal(chain, on_chip_bytes))
+        self.refusal = refusal or (lambda chain: cpu_refusal(chain, on_chip_bytes, single_row_bytes))
         self.passing = passing
         self.prices = prices
 
@@ -149,10 +153,10 @@ def is_single_row(chain: RowChain) -> bool:
     return chain.row_count * chain.batch_count == 1
 
 
-def cpu_refusal(chain: RowChain, on_chip_bytes: int) -> str:
+def cpu_refusal(chain: RowChain, on_chip_bytes: int, single_row_bytes: float = SINGLE_ROW_BYTES) -> str:
     """Return why a chain does not pay as one kernel of a CPU whose tasks have `on_chip_bytes`; empty if it does."""
     needed = working_set(chain)
-    if needed > (SINGLE_ROW_BYTES if is_single_row(chain) else on_chip_bytes):
+    if needed > (single_row_bytes if is_single_row(chain) else on_chip_bytes):
         return f"its rows and matrices take {needed} bytes, too many to work on by one core"
     if 1 < chain.row_count < CHAIN_ROWS or (chain.row_count == 1 and chain.batch_count > 1):
         return f"{chain.row_count} rows use a matrix, too few to pay for arranging it"

@@ -47,24 +47,27 @@ class FuseRows:
     ----------
     prices : Prices, optional
         Predicted costs of kernels on the target; without them, nothing is refused for its price.
+    most_weights : float
+        Bytes of constants that a group reads at most, where weights stream within a memory budget: a kernel waits for
+        all of them, and layers of one row are no rows that `SliceWeights` could cut.
     """
 
-    def __init__(self, prices: Prices | None = None):
-        self.prices = prices
+    def __init__(self, prices: Prices | None = None, most_weights: float = math.inf):
+        self.prices, self.most_weights = prices, most_weights
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
-        return rewrite_graphs(mod, lambda graph: fuse_rows(graph, self.prices))
+        return rewrite_graphs(mod, lambda graph: fuse_rows(graph, self.prices, self.most_weights))
 
 
-def fuse_rows(graph: Graph, prices: Prices | None = None) -> list[dict]:
+def fuse_rows(graph: Graph, prices: Prices | None = None, most_weights: float = math.inf) -> list[dict]:
     """Rewrite `graph` in place; returns one decision per group."""
     log, behind, order = [], _behind_statistics(graph), list(graph)
     places = {node: place for place, node in enumerate(order)}
     for node in reversed(order):
         if node not in behind or node not in graph or not _is_pointwise(node):
             continue
-        group = sorted(_group_ending_in(graph, node, behind), key=places.__getitem__, reverse=True)
+        group = sorted(_group_ending_in(graph, node, behind, most_weights), key=places.__getitem__, reverse=True)
         if len(group) < 2:
             continue
         trial = graph.absorbing(node, [(member, _inlined(member)) for member in group[1:]])
@@ -116,8 +119,10 @@ def _is_row_statistic(node: Node) -> bool:
     return all(math.prod(stage.extents.values()) <= largest for stage in kernel.stages)
 
 
-def _group_ending_in(graph: Graph, sink: Node, behind: set[Node]) -> list[Node]:
+def _group_ending_in(graph: Graph, sink: Node, behind: set[Node], most_weights: float) -> list[Node]:
     """Return the largest group that ends in `sink`, of at most `MOST_MEMBERS` nodes, readers before producers.
+
+    Its members read at most `most_weights` bytes of constants.
 
     It is ``[sink]`` if nothing joins the sink.
     """
@@ -133,7 +138,7 @@ def _group_ending_in(graph: Graph, sink: Node, behind: set[Node]) -> list[Node]:
         if not (_is_pointwise(candidate) or _is_row_statistic(candidate)):
             continue
         labels = _labels(candidate, readers, axes)
-        if labels is None:
+        if labels is None or sum(map(_constant_bytes, (*group, candidate))) > most_weights:
             continue
         if reduces(candidate.kernel):
             mine = {labels[v] for v in candidate.kernel.last.spatial if v in labels}
@@ -144,6 +149,10 @@ def _group_ending_in(graph: Graph, sink: Node, behind: set[Node]) -> list[Node]:
         group.append(candidate)
         frontier += _producers(graph, candidate)
     return _behind_a_reduction(graph, group)
+
+
+def _constant_bytes(node: Node) -> int:
+    return sum(data_bytes(arg.value) for arg in node.args if isinstance(arg, ir.Constant))
 
 
 def _producers(graph: Graph, node: Node) -> list[Node]:

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import tvm
 from tvm import ir, relax, s_tir, tirx
 
 from ...ir.allocations import Allocation, allocations, is_launch, is_packed
+from ...ir.equal_tensors import first_of_equals
+from ...ir.public_functions import MAIN, public_functions
+from ...ir.several_sizes import size_functions
 from ...ir.sizes import ROWS, STORABLE, STREAM, STREAMED, STREAMED_FROM, WEIGHT_ALIGNMENT, data_bytes
+from ...ir.walk import collect
 from ...planner.arena import aligned
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.StreamWeights")
 class StreamWeights:
-    """Let ``main`` ask a stream for its tensors and its weights (FlexNN, 3.4).
+    """Let ``main``, or the function of each size, ask a stream for its tensors and its weights (FlexNN, 3.4).
 
     Before::
 
@@ -30,8 +35,8 @@ class StreamWeights:
         smartmem.stream.end(stream)
 
     The code does not depend on where tensors lie or when weights are read: the stream's plan decides that, and it may
-    change between inferences. ``weight`` waits until the weight is read. The attribute `STREAM` of ``main`` lists the
-    lifetimes of the tensors, and `STREAMED` of the module the weights, in the order of their numbers.
+    change between inferences. ``weight`` waits until the weight is read. The attribute `STREAM` of a function lists the
+    lifetimes of its tensors, and `STREAMED` of the module the weights of all functions, in the order of their numbers.
 
     Run the pass after ``CallTIRRewrite`` and `JoinSlices`. Left alone: results, which the caller keeps, tensors of
     unknown shape, constants of at most `STREAMED_FROM` bytes, and constants of a type that numpy lacks.
@@ -46,31 +51,50 @@ class StreamWeights:
         self.budget = budget
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
-        """Apply to ``main``."""
-        rewriter = _Rewriter(mod, self.budget)
-        main = next((gvar for gvar in mod.get_global_vars() if gvar.name_hint == "main"), None)
-        if main is None or not isinstance(mod[main], relax.Function):
-            return mod
-        function = rewriter.main(mod[main])
-        if not rewriter.steps:
+        """Apply to ``main``, or to the functions of the sizes."""
+        names = size_functions(mod) or [name for name in public_functions(mod) if name == MAIN]
+        weights = _Weights(mod, names)
+        rewriters = {name: _Rewriter(mod, self.budget, weights) for name in names}
+        functions = {name: rewriter.function(mod[name]) for name, rewriter in rewriters.items()}
+        if not any(rewriter.steps for rewriter in rewriters.values()):
             return mod  # not lowered yet, or nothing to stream
         new = mod.clone()
-        new.update_func(main, function)
-        return new.with_attr(STREAMED, list(rewriter.weights))
+        for name, function in functions.items():
+            new.update_func(new.get_global_var(name), function)
+        return new.with_attr(STREAMED, list(weights.numbers))
+
+
+class _Weights:
+    """The weights that are streamed, equal ones once, and where `deploy.weights.write_weights` puts them."""
+
+    def __init__(self, mod: tvm.IRModule, names: Sequence[str]):
+        constants = [each.value for name in names for each in collect(mod[name].body, ir.Constant)]
+        self._same = first_of_equals(each for each in constants if isinstance(each, tvm.runtime.Tensor))
+        self.numbers: dict[tvm.runtime.Tensor, int] = {}
+        self.offsets: list[int] = []  # in the file
+        self._end = 0
+
+    def number(self, tensor: tvm.runtime.Tensor) -> int:
+        """Return the number of a weight, counted in the order of first use."""
+        tensor = self._same.get(tensor, tensor)
+        if tensor not in self.numbers:
+            self.numbers[tensor] = len(self.numbers)
+            self.offsets.append(aligned(self._end, WEIGHT_ALIGNMENT))
+            self._end = self.offsets[-1] + data_bytes(tensor)
+        return self.numbers[tensor]
 
 
 class _Rewriter:
-    def __init__(self, mod: tvm.IRModule, budget: int):
-        self.mod, self.budget = mod, budget
+    """Rewrites one function."""
+
+    def __init__(self, mod: tvm.IRModule, budget: int, weights: _Weights):
+        self.mod, self.budget, self.weights = mod, budget, weights
         self.stream = relax.Var("stream", relax.AnyType())
-        self.weights: dict[tvm.runtime.Tensor, int] = {}
-        self.offsets: list[int] = []  # of the weights, in the file
-        self.end = 0
         self.steps: list[dict] = []
         self.uses: list[dict] = []
         self.tensors: list[dict] = []
 
-    def main(self, func: relax.Function) -> relax.Function:
+    def function(self, func: relax.Function) -> relax.Function:
         """Return the function with a stream as its last parameter."""
         found = {var: each for var, each in allocations(self.mod, func, packed=(ROWS,)).items() if each.fits}
         blocks = []
@@ -79,9 +103,7 @@ class _Rewriter:
             for binding in block.bindings:
                 made += self._binding(binding, found)
             blocks.append(relax.BindingBlock(made))
-        if not self.steps:
-            return func
-        blocks[-1] = relax.BindingBlock([*blocks[-1].bindings, self._packed("end")])
+        blocks.append(relax.BindingBlock([self._packed("end")] if blocks else []))
         body = relax.SeqExpr(blocks, func.body.body)
         plan = {"budget": self.budget, "steps": self.steps, "tensors": self.tensors, "uses": self.uses}
         new = relax.Function([*func.params, self.stream], body, func.ret_ty, func.is_pure, func.attrs)
@@ -102,7 +124,7 @@ class _Rewriter:
         for number, arg in enumerate(args):
             if not (isinstance(arg, ir.Constant) and self._is_large(arg)):
                 continue
-            weight = self._number(arg.value)
+            weight = self.weights.number(arg.value)
             if weight not in here:
                 here[weight] = relax.Var(f"weight_{len(self.uses)}", arg.ty)
                 made.append(self._tensor("weight", len(self.uses), here[weight]))
@@ -113,20 +135,12 @@ class _Rewriter:
         return [*made, relax.VarBinding(binding.var, call), self._packed("done", step)]
 
     def _rows(self, call: ir.Call) -> list[relax.Binding]:
-        """Return the bindings that read rows of a table from where `deploy.weights.write_weights` puts it."""
+        """Return the bindings that read rows of a table from the file."""
         table, numbers, rows = call.args
-        offset = self.offsets[self._number(table.value)]
+        offset = self.weights.offsets[self.weights.number(table.value)]
         step = len(self.steps)
         self.steps.append({"kernel": ROWS, "flops": 0.0})
         return [self._packed("rows", offset, int(table.value.shape[0]), numbers, rows), self._packed("done", step)]
-
-    def _number(self, tensor: tvm.runtime.Tensor) -> int:
-        """Return the number of a weight, counted in the order of first use."""
-        if tensor not in self.weights:
-            self.weights[tensor] = len(self.weights)
-            self.offsets.append(aligned(self.end, WEIGHT_ALIGNMENT))
-            self.end = self.offsets[-1] + data_bytes(tensor)
-        return self.weights[tensor]
 
     def _is_large(self, constant: ir.Constant) -> bool:
         tensor = constant.value
