@@ -12,7 +12,7 @@ from ..transform.memory.capture_graphs import RECORD
 
 
 def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
-    """Run one inference and count the launches of each kernel.
+    """Run one inference, of several sizes by the function of these inputs, and count the launches of each kernel.
 
     A launch is a call of a PrimFunc by the VM; its own built-ins (allocation, tuples) are not kernels, and TVM's
     library functions (sort, for one) are. A CUDA graph counts with its kernels: its first run launches them twice, once
@@ -36,5 +36,5 @@ def count_launches(compiled: Compiled, inputs: list[np.ndarray]) -> Counter:
 
     vm = compiled.machine()
     vm.set_instrument(before_call)
-    vm["main"](*vm.tensors(inputs))
+    vm[compiled.function_of(inputs)](*vm.tensors(inputs))
     return Counter({name: twice // 2 for name, twice in launches.items()})
