@@ -20,7 +20,7 @@ from smartmem_tvm.deploy.sampling import Sampling
 from smartmem_tvm.ir.several_sizes import with_sizes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
-from decoder_network import ELEMENTS, Decoder
+from decoder_network import CONCAT, ELEMENTS, Decoder
 
 NETWORK = Decoder(layers=1, tokens="tokens", form=ELEMENTS)
 PROMPTS = [5], [1, 2, 3], [7, 0, 9, 9, 4, 1]
@@ -189,6 +189,34 @@ def test_a_model_in_which_no_cache_is_found_is_refused():
     next(each for each in model.graph.node if each.op_type == "Equal").op_type = "Greater"
     with pytest.raises(UserError, match="so it has no caches to keep"):
         sm.compile(sm.from_onnx(model), options=sm.Options(caches=True))
+
+
+def test_caches_that_grow_in_the_file(tmp_path, capsys):
+    """The command line, and ids beside ONNX Runtime, whose caches grow."""
+    network, path, folder = Decoder(layers=1, form=CONCAT), tmp_path / "grows.onnx", tmp_path / "grows"
+    onnx.save(network.model(), path)
+    plain = ("--no-schedule", "--no-fuse-attention", "--no-tuned", "--no-profiles", "--cache", "auto:16")
+    assert main(["compile", str(path), "-o", str(folder), *plain]) == 0
+    assert main(["verify", str(path), *plain]) == 0
+    capsys.readouterr()
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    batch, heads, _, head = network.cache
+    past = {name: np.zeros((batch, heads, 0, head), "float32") for name in network.caches}
+    found, token, prompt = [], 5, [2, 7]
+    for place in range(12):
+        mask = np.ones((1, place + 1), "int64")
+        given = {"input_ids": np.array([[token]]), "position_ids": np.array([[place]]), "attention_mask": mask}
+        logits, *now = session.run(None, given | past)
+        past = dict(zip(network.caches, now))
+        token = prompt.pop(0) if prompt else int(logits[0, -1].argmax())
+        found += [] if place < 2 else [token]
+    decoder = sm.Decoder(folder)
+    assert decoder.generate([5, 2, 7], 10) == found
+    for name, array in past.items():
+        np.testing.assert_allclose(decoder._session.caches[name].numpy()[:, :, :12], array, rtol=1e-4, atol=1e-5)
+    with pytest.raises(UserError, match=r"give caches that grow by Concat a number of rows, as in --cache auto:2048"):
+        shapes = dict.fromkeys(network.caches, (1, 2, 3, 4))
+        sm.compile(sm.from_onnx(path, {**shapes, "attention_mask": (1, 4)}), options=sm.Options(caches=True))
 
 
 def test_sizes_must_have_the_same_caches():

@@ -95,7 +95,8 @@ def require_caches(graph: tvm.IRModule) -> None:
     if not any(found.values()):
         raise UserError(
             "No input of the model comes back with new rows by Where, ScatterElements, ScatterND or TensorScatter, so "
-            "it has no caches to keep: export it with caches of a fixed size, or leave the caches out."
+            "it has no caches to keep: give caches that grow by Concat a number of rows, as in --cache auto:2048 (in "
+            "Python from_onnx(..., rows=2048)), or leave the caches out."
         )
     sizes = [found[name] for name in size_functions(graph)]
     differ = set().union(*sizes) - set.intersection(*sizes) if sizes else set()

@@ -16,7 +16,7 @@ from .arguments import Parameter, TensorKind
 from .runnable import Runnable
 from .sampling import Sampling
 
-_IDS = ("input_ids",)
+_IDS = ("input_ids", "decoder_input_ids")
 _POSITIONS = ("position_ids", "cache_position", "positions", "position")
 _MASKS = ("attention_mask", "mask")
 _LOGITS = "logits"
@@ -36,8 +36,9 @@ class Decoder:
         A model, or a folder of ``smartmem compile``.
     ids, positions, mask, logits : str, optional
         The inputs that take the tokens, their places in the sequence, and the mask of the rows that are seen, and the
-        output with the scores. By default those of the names that exporters use: ``input_ids``; ``position_ids``,
-        ``cache_position``, ``positions`` or ``position``; ``attention_mask`` or ``mask``; ``logits``.
+        output with the scores. By default those of the names that exporters use: ``input_ids`` or
+        ``decoder_input_ids``; ``position_ids``, ``cache_position``, ``positions`` or ``position``; ``attention_mask``
+        or ``mask``; ``logits``.
 
     Raises
     ------
