@@ -219,6 +219,43 @@ def test_caches_that_grow_in_the_file(tmp_path, capsys):
         sm.compile(sm.from_onnx(path, {**shapes, "attention_mask": (1, 4)}), options=sm.Options(caches=True))
 
 
+def test_other_inputs_are_given_with_each_token():
+    """A cache that grows, no positions in the file, and a bias that stays: the ids of ONNX Runtime."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+    decoder (int64[1, n] decoder_input_ids, float[1, past, 5] past, float[5] bias)
+      => (float[1, n, 5] logits, float[1, all, 5] present) <int64[1] last = {1}> {
+      depth = Constant<value = int64 {5}>()
+      pair = Constant<value = float[2] {0.0, 1.0}>()
+      rows = OneHot(decoder_input_ids, depth, pair)
+      present = Concat<axis = 1>(past, rows)
+      turned = Transpose<perm = [0, 2, 1]>(present)
+      scores = MatMul(rows, turned)
+      w = Softmax(scores)
+      mixed = MatMul(w, present)
+      counted = Shape<start = 1, end = 2>(present)
+      float_count = Cast<to = 1>(counted)
+      turn = Mod<fmod = 1>(float_count, three)
+      biased = Mul(bias, turn)
+      logits = Add(mixed, biased)
+    }""".replace("{1}> {", "{1}, float[1] three = {3}> {")
+    )
+    bias = np.array([0.1, 0.5, -0.2, 0.4, 0.3], "float32")
+    mod = sm.from_onnx(model, {"decoder_input_ids": (1, 1)}, rows=17)
+    compiled = sm.compile(mod, options=sm.Options(caches=True, schedule=False, fuse_attention=False))
+    with pytest.raises(UserError, match="'bias' of the model is known neither as tokens"):
+        sm.Decoder(compiled)
+    with pytest.raises(UserError, match="has no input 'nothing', for which an array is given"):
+        sm.Decoder(compiled, others={"bias": bias, "nothing": bias})
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    past, token, want = np.zeros((1, 0, 5), "float32"), 2, []
+    for _ in range(12):
+        logits, past = session.run(None, {"decoder_input_ids": np.array([[token]]), "past": past, "bias": bias})
+        token = int(logits[0, -1].argmax())
+        want.append(token)
+    assert sm.Decoder(compiled, others={"bias": bias}).generate([2], 12) == want and len(set(want)) > 1
+
+
 def test_sizes_must_have_the_same_caches():
     modules = [sm.from_onnx(Update("where", (1, 2, 4, 2), 2, 1).model()) for _ in range(2)]
     other = Update("where", (1, 2, 4, 3), 2, 1).model()
