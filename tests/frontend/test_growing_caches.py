@@ -219,6 +219,10 @@ def test_other_refusals():
         read_model(attention(PLAIN), {"input_ids": (1, 3)}, rows=3)
     with pytest.raises(UserError, match="leaves open how many tokens input 'input_ids' takes"):
         read_model(attention(PLAIN), rows=ROWS)
+    for kind in ("float[1, 1, n, total]", "float[1, total]"):
+        masked = attention("m = Add(scores, mask)\n w = Softmax(m)", f", {kind} mask")
+        with pytest.raises(UserError, match="its input 'mask' is no list of ones, integers or booleans"):
+            read_model(masked, {"input_ids": (1, 2)}, rows=ROWS)
     with pytest.raises(UserError, match="has no cache that grows"):
         read_model(Decoder(layers=1).model(), rows=ROWS)
 

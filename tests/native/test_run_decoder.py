@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import _smartmem_opencl
 import smartmem_tvm as sm
 from runner import ROOT, built, call
 from smartmem_tvm.deploy import export
@@ -23,9 +24,8 @@ NETWORK = Decoder(layers=1, tokens="tokens", form=ELEMENTS)
 PROMPTS = [5], [1, 2, 3], [7, 0, 9, 9, 4, 1]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The network for 1 and for 4 tokens, with plain loops, which compile faster."""
+def saved(path, target=None, **options):
+    """Save the network for 1 and for 4 tokens."""
     shapes = [{"input_ids": (1, count), "position_ids": (1, count)} for count in (1, 4)]
     mod = sm.from_onnx(NETWORK.model(), shapes)
     sizes = []
@@ -33,10 +33,16 @@ def folder(tmp_path_factory):
         spec = input_spec(mod, function).items()
         inputs = [{"name": name, "shape": list(shape), "dtype": dtype} for name, (shape, dtype) in spec]
         sizes.append({"function": function, "inputs": inputs, "outputs": output_names(mod, function)})
-    options = sm.Options(caches=True, schedule=False, fuse_attention=False)
-    path = tmp_path_factory.mktemp("decoder") / "model"
-    export.save(sm.compile(mod, options=options), path, {**sizes[0], "sizes": sizes}, {})
+    compiled = sm.compile(mod, target, sm.Options(caches=True, **options))
+    export.save(compiled, path, {**sizes[0], "sizes": sizes}, {})
     return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With plain loops, which compile faster."""
+    path = tmp_path_factory.mktemp("decoder") / "model"
+    return saved(path, schedule=False, fuse_attention=False)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,21 @@ def test_the_program_writes_the_same_ids(folder, decoder, prompt):
     assert outcome.data["ids"] == decoder.generate(prompt, 8)
     assert outcome.data["capacity"] == NETWORK.capacity
     assert call(folder, f"--prompt-ids={ids}").out.startswith(f"{outcome.data['ids'][0]}\n")
+
+
+@pytest.mark.device
+def test_on_opencl(decoder, tmp_path):
+    """Functions take caches after all other inputs there."""
+    there = tmp_path / "there"
+    shutil.copytree(built(), there, symlinks=True)
+    shutil.copy(_smartmem_opencl.library_path(), there)
+    path = saved(tmp_path / "model", "opencl")
+    for prompt in PROMPTS:
+        ids = ",".join(map(str, prompt))
+        variables = {"POCL_DEVICES": "pthread", "HOME": str(tmp_path), "SMARTMEM_OPENCL_CACHE": "0"}
+        words = ("--prompt-ids", ids, "--tokens", "8", "--json")
+        outcome = call(path, *words, program=there / "smartmem_run", **variables)
+        assert outcome.code == 0 and outcome.data["ids"] == decoder.generate(prompt, 8), outcome
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def with_capacity(
     count = _tokens(proto.graph, shapes, found, model.name)
     if rows <= count:
         raise UserError(f"Caches of {rows} rows have no room for {count} tokens at a time: give more rows.")
-    mask = next((each.name for each in proto.graph.input if each.name in MASKS and not _is_fixed(each, -1)), None)
+    mask = _mask(proto.graph, model.name)
     lengths = sorted({*_LENGTHS, rows - count})
     bound = {length: _bound(model, proto, shapes, found, mask, length, length + count) for length in lengths}
     sampled = Sampled(bound, model.name)
@@ -185,6 +185,21 @@ def _found(graph: onnx.GraphProto) -> list[Grown]:
             found.append(Grown(past.name, node.output[0], result.name, axis % rank))
     order = list(inputs)
     return sorted(found, key=lambda each: order.index(each.past))
+
+
+def _mask(graph: onnx.GraphProto, name: str) -> str | None:
+    """Return the input with a 1 for each row that was written; None if there is none."""
+    value = next((each for each in graph.input if each.name in MASKS and not _is_fixed(each, -1)), None)
+    if value is None:
+        return None
+    tensor = value.type.tensor_type
+    kinds = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
+    if len(tensor.shape.dim) != 2 or tensor.elem_type not in kinds:
+        raise UserError(
+            f"{name} has caches that grow, and its input '{value.name}' is no list of ones, integers or booleans for "
+            f"each row, so that it cannot be left to the program: export it with such a mask, or without one."
+        )
+    return value.name
 
 
 def _is_fixed(value: onnx.ValueInfoProto, axis: int) -> bool:
