@@ -53,9 +53,8 @@ class Wrapped(torch.nn.Module):
     def forward(self, input_ids, attention_mask, position_ids, *past):
         """Return scores, and each cache with its new rows."""
         cache = DynamicCache(list(zip(past[::2], past[1::2])))
-        found = self.network(
-            input_ids, attention_mask, position_ids=position_ids, past_key_values=cache, use_cache=True
-        )
+        named = {"attention_mask": attention_mask, "position_ids": position_ids, "past_key_values": cache}
+        found = self.network(input_ids=input_ids, use_cache=True, **named)
         return found.logits, *(each for layer in found.past_key_values.layers for each in (layer.keys, layer.values))
 
 
