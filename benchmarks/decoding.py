@@ -5,6 +5,7 @@
 python benchmarks/decoding.py                           # caches of 256 and of 2,048 rows, on one thread
 python benchmarks/decoding.py --length 128              # the first rows of the caches
 python benchmarks/decoding.py --layers 2 --rows 256 --json out.json
+python benchmarks/decoding.py --prefill 128 1024 --layers 2   # a prompt at once, at the beginning of a sequence
 
 12 query heads and 4 key heads, 12 layers, float32. All systems run in turns in one process, and each decodes the last
 tokens that its caches have room for, where attention reads all rows, or the tokens up to `--length`. ONNX Runtime gets
@@ -25,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import tvm
-from decoder_network import WHERE, Decoder
+from decoder_network import ELEMENTS, WHERE, Decoder
 
 import smartmem_tvm as sm
 from smartmem_tvm.runtime.speed_kernels import STREAMS, build, loads
@@ -119,6 +120,32 @@ def measured(rows: int, length: int, layers: int, tokens: int, threads: int) -> 
     }
 
 
+def prefill(tokens: int, layers: int, threads: int, runs: int = 8) -> dict:
+    """Read a prompt of so many tokens with both, in turns, into caches with twice as many rows."""
+    sizes = Decoder(32000, 768, layers, 12, 4, 2048, 2 * tokens, tokens, ELEMENTS)
+    model = sizes.model()
+    compiled = sm.compile(sm.from_onnx(model), options=sm.Options(caches=True))
+    session = compiled.session()
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    ids, places = np.ones((1, tokens), "int64"), np.arange(tokens)[None]
+    past = {name: np.zeros(sizes.cache, "float32") for name in sizes.caches}
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    times: dict[str, list[float]] = {"smartmem": [], "onnxruntime": []}
+    for number in range(runs + 1):
+        start = clock()
+        (mine,) = session.run(ids, places)
+        between = clock()
+        other_one = theirs.run(["logits"], {"input_ids": ids, "position_ids": places, **past})[0]
+        end = clock()
+        if number:
+            times["smartmem"].append((between - start) * 1e3)
+            times["onnxruntime"].append((end - between) * 1e3)
+    same = bool((mine.argmax(-1) == other_one.argmax(-1)).all())
+    return {"prompt": tokens, "layers": layers, "same_ids": same, **{name: min(each) for name, each in times.items()}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[256, 2048])
@@ -126,9 +153,20 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--prefill", type=int, nargs="+", default=[], help="tokens of prompts, in place of decoding")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     threads = set_threads(args.threads)
+    for tokens in args.prefill:
+        found = prefill(tokens, args.layers, threads)
+        print(
+            f"{tokens} tokens of prompt, {args.layers} layers: smartmem {found['smartmem']:.1f} ms, onnxruntime "
+            f"{found['onnxruntime']:.1f} ms, the least ({found['smartmem'] / found['onnxruntime']:.2f}x); ids "
+            f"{'equal' if found['same_ids'] else 'DIFFER'}.",
+            flush=True,
+        )
+    if args.prefill:
+        return
     found = [measured(rows, args.length or rows, args.layers, args.tokens, threads) for rows in args.rows]
     for each in found:
         parts = ", ".join(

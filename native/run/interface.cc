@@ -7,14 +7,26 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "decoder.h"
 #include "model.h"
 #include "smartmem_run.h"
 
 struct smartmem_run_model {
   smartmem::run::Model model;
+  std::mutex making;
+  std::unique_ptr<smartmem::run::Decoder> decoder;  // made when it is used first
+
+  smartmem_run_model(const std::string& folder, int device_index, bool check) : model(folder, device_index, check) {}
+
+  smartmem::run::Decoder& Decoding() {
+    const std::lock_guard<std::mutex> lock(making);
+    if (!decoder) decoder = std::make_unique<smartmem::run::Decoder>(&model);
+    return *decoder;
+  }
 };
 
 namespace {
@@ -95,7 +107,7 @@ int smartmem_run_open(const char* folder, const smartmem_run_options* options, s
     *model = nullptr;
     Need(folder != nullptr, "the folder");
     const smartmem_run_options chosen = options == nullptr ? smartmem_run_options{} : *options;
-    *model = new smartmem_run_model{{folder, chosen.device_index, chosen.unchecked == 0}};
+    *model = new smartmem_run_model(folder, chosen.device_index, chosen.unchecked == 0);
   });
 }
 
@@ -167,6 +179,52 @@ int smartmem_run_get_output(smartmem_run_model* model, const char* name, void* d
   return Guarded([&] {
     Need(name != nullptr && (data != nullptr || bytes == 0), "a name or the place for the data");
     model->model.GetOutput(name, data, bytes);
+  });
+}
+
+int32_t smartmem_run_cache_count(const smartmem_run_model* model) {
+  return static_cast<int32_t>(model->model.manifest().sizes.front().caches.size());
+}
+
+int smartmem_run_clear_caches(smartmem_run_model* model) {
+  return Guarded([&] { model->model.ClearCaches(); });
+}
+
+int64_t smartmem_run_capacity(smartmem_run_model* model) {
+  int64_t rows = -1;
+  Guarded([&] { rows = model->Decoding().capacity(); });
+  return rows;
+}
+
+int64_t smartmem_run_length(smartmem_run_model* model) {
+  int64_t rows = -1;
+  Guarded([&] { rows = model->Decoding().length(); });
+  return rows;
+}
+
+int smartmem_run_reset(smartmem_run_model* model) {
+  return Guarded([&] { model->Decoding().Reset(); });
+}
+
+int smartmem_run_step(smartmem_run_model* model, const int64_t* ids, int32_t count, float* scores,
+                      int64_t scores_count) {
+  return Guarded([&] {
+    Need(ids != nullptr && (scores != nullptr || scores_count == 0), "a list of tokens or the place for scores");
+    const std::vector<float> found = model->Decoding().Feed({ids, ids + std::max(count, 0)});
+    if (static_cast<int64_t>(found.size()) != scores_count) {
+      TVM_FFI_THROW(ValueError) << "the model scores " << found.size() << " tokens, and there is room for "
+                                << scores_count << ": give room for all.";
+    }
+    std::copy(found.begin(), found.end(), scores);
+  });
+}
+
+int smartmem_run_generate(smartmem_run_model* model, const int64_t* prompt, int32_t count, int64_t* found,
+                          int32_t tokens) {
+  return Guarded([&] {
+    Need(prompt != nullptr && found != nullptr, "the prompt or the place for tokens");
+    const std::vector<int64_t> ids = model->Decoding().Generate({prompt, prompt + std::max(count, 0)}, tokens);
+    std::copy(ids.begin(), ids.end(), found);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <tvm/ffi/extra/json.h>
 #include <tvm/runtime/base.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -160,15 +161,50 @@ TensorInfo Input(const Value& value) {
   return info;
 }
 
-SizeInfo Size(const std::string& folder, const Value& value, std::string function) {
-  if (value.Find("caches")) {
-    TVM_FFI_THROW(ValueError) << folder << " keeps caches between inferences, which this program does not know: compile "
-                              << "the model without --cache.";
+// Returns the place of a tensor, which is taken out of the list.
+template <typename Tensor, typename Is>
+size_t TakeOut(const std::string& folder, std::vector<std::pair<size_t, Tensor>>* tensors, const Is& is,
+               Tensor* taken) {
+  for (auto each = tensors->begin(); each != tensors->end(); ++each) {
+    if (!is(each->second)) continue;
+    const size_t place = each->first;
+    *taken = std::move(each->second);
+    tensors->erase(each);
+    return place;
   }
+  Refuse(folder);
+}
+
+template <typename Tensor>
+void Place(Tensor tensor, std::vector<std::pair<size_t, Tensor>>* tensors) {
+  tensors->emplace_back(tensors->size(), std::move(tensor));
+}
+
+SizeInfo Size(const std::string& folder, const Value& value, std::string function) {
   SizeInfo size;
   size.function = std::move(function);
-  value["inputs"].ForEach([&](const Value& each) { size.inputs.push_back(Input(each)); });
-  value["outputs"].ForEach([&](const Value& each) { size.outputs.push_back(each.Text()); });
+  std::vector<std::pair<size_t, TensorInfo>> inputs;
+  std::vector<std::pair<size_t, std::string>> outputs;
+  value["inputs"].ForEach([&](const Value& each) { Place(Input(each), &inputs); });
+  value["outputs"].ForEach([&](const Value& each) { Place(each.Text(), &outputs); });
+  if (const std::optional<Value> caches = value.Find("caches")) {
+    caches->ForEach([&](const Value& each) {
+      CacheInfo cache;
+      const std::string input = each["input"].Text(), output = each["output"].Text();
+      std::string taken;
+      const auto is_input = [&](const TensorInfo& one) { return one.name == input; };
+      const auto is_output = [&](const std::string& one) { return one == output; };
+      cache.argument = TakeOut(folder, &inputs, is_input, &cache.tensor);
+      cache.result = TakeOut(folder, &outputs, is_output, &taken);
+      cache.axis = each["axis"].Size();
+      if (cache.axis >= cache.tensor.shape.size()) Refuse(folder);
+      size.caches.push_back(std::move(cache));
+    });
+  }
+  const auto before = [](const CacheInfo& one, const CacheInfo& other) { return one.argument < other.argument; };
+  std::sort(size.caches.begin(), size.caches.end(), before);
+  for (auto& [place, input] : inputs) size.inputs.push_back(std::move(input));
+  for (auto& [place, output] : outputs) size.outputs.push_back(std::move(output));
   return size;
 }
 

@@ -26,11 +26,19 @@ struct WeightPlace {
   std::string scope;
 };
 
+// A tensor that the model keeps: an argument and a result of the function, and no input or output of a caller.
+struct CacheInfo {
+  TensorInfo tensor;
+  size_t argument, result;  // places among all arguments and results
+  size_t axis;              // the dimension of its rows
+};
+
 // A function of the code, for one size of the inputs.
 struct SizeInfo {
   std::string function;
-  std::vector<TensorInfo> inputs;
-  std::vector<std::string> outputs;
+  std::vector<TensorInfo> inputs;    // without caches
+  std::vector<std::string> outputs;  // without caches
+  std::vector<CacheInfo> caches;     // in the order of their arguments
 };
 
 struct Manifest {

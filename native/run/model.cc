@@ -6,6 +6,7 @@
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/device_api.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -97,6 +98,11 @@ bool Takes(const SizeInfo& size, const std::vector<NamedShape>& shapes) {
   return true;
 }
 
+void Clear(const Tensor& tensor) {
+  const std::vector<char> zeros(tvm::ffi::GetDataSize(*tensor.operator->()));
+  if (!zeros.empty()) Tensor(tensor).CopyFromBytes(zeros.data(), zeros.size());
+}
+
 void NeedDevice(DLDevice device, const std::string& folder) {
   Any exists;
   tvm::runtime::DeviceAPI::Get(device)->GetAttr(device, tvm::runtime::kExist, &exists);
@@ -150,11 +156,40 @@ Model::Bound& Model::Chosen() {
   return *bound;
 }
 
-void Model::Bind(const SizeInfo& size, Bound* bound) const {
+Tensor Model::Cache(const TensorInfo& info) {
+  const tvm::ffi::Shape shape(info.shape.begin(), info.shape.end());
+  const auto found = caches_.find(info.name);
+  if (found == caches_.end()) {
+    const Tensor made = Tensor::Empty(shape, info.kept, device_);
+    Clear(made);
+    return caches_.emplace(info.name, made).first->second;
+  }
+  const Tensor& tensor = found->second;
+  const std::vector<int64_t> there(tensor.Shape().begin(), tensor.Shape().end());
+  if (there == info.shape && tensor.DataType() == info.kept) return tensor;
+  TVM_FFI_THROW(ValueError) << manifest_.folder << " has sizes with different caches '" << info.name
+                            << "': compile the model again.";
+  __builtin_unreachable();
+}
+
+void Model::ClearCaches() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [name, tensor] : caches_) Clear(tensor);
+}
+
+void Model::Bind(const SizeInfo& size, Bound* bound) {
   bound->function = Method(*machine_, size.function.c_str(), manifest_.folder);
   for (const TensorInfo& input : size.inputs) {
     const tvm::ffi::Shape shape(input.shape.begin(), input.shape.end());
     bound->arguments.push_back(Tensor::Empty(shape, input.kept, device_));
+    bound->places.push_back(bound->arguments.size() - 1);
+  }
+  for (const CacheInfo& cache : size.caches) {  // in the order of their places
+    // On GPUs functions take caches after all other inputs (transform/memory/fix_addresses.py).
+    const size_t at = manifest_.device == kDLCPU ? cache.argument : bound->arguments.size();
+    if (at > bound->arguments.size()) TVM_FFI_THROW(ValueError) << manifest_.folder << ": compile the model again.";
+    bound->arguments.insert(bound->arguments.begin() + static_cast<ptrdiff_t>(at), Cache(cache.tensor));
+    for (size_t& place : bound->places) place += place >= at;
   }
   bound->arguments.insert(bound->arguments.end(), weights_.begin(), weights_.end());
   bound->given.assign(size.inputs.size(), false);
@@ -199,7 +234,7 @@ void Model::SetInput(const std::string& name, const void* data, uint64_t bytes) 
   Bound& bound = Chosen();
   const size_t index = Index(inputs(), name, "input");
   CheckBytes(inputs()[index], bytes, "input");
-  if (bytes > 0) bound.arguments[index].cast<Tensor>().CopyFromBytes(data, bytes);
+  if (bytes > 0) bound.arguments[bound.places[index]].cast<Tensor>().CopyFromBytes(data, bytes);
   bound.given[index] = true;
 }
 
@@ -217,6 +252,14 @@ void Model::Run() {
   std::vector<Tensor> results;
   Flatten(Call(bound.function, bound.arguments), &results);
   tvm::runtime::DeviceAPI::Get(device_)->StreamSync(device_, nullptr);
+  const std::vector<CacheInfo>& caches = manifest_.sizes[chosen_].caches;
+  std::vector<bool> kept(results.size(), false);
+  for (const CacheInfo& cache : caches) {
+    if (cache.result < kept.size()) kept[cache.result] = true;
+  }
+  size_t place = 0;
+  const auto is_kept = [&](const Tensor&) { return kept[place++]; };
+  results.erase(std::remove_if(results.begin(), results.end(), is_kept), results.end());
   if (results.size() != names.size()) {
     TVM_FFI_THROW(ValueError) << manifest_.folder << " lists " << names.size() << " outputs, and its code "
                               << "returns " << results.size() << ": compile the model again.";

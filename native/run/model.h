@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,19 +41,23 @@ class Model {
   void ChooseSize(const std::vector<NamedShape>& shapes);
   void SetInput(const std::string& name, const void* data, uint64_t bytes);
   void Run();
+  void ClearCaches();  // zeros, as after loading
+  const Manifest& manifest() const { return manifest_; }
   void GetOutput(const std::string& name, void* data, uint64_t bytes);
 
  private:
   // What a size runs with, made when it is used first.
   struct Bound {
     tvm::ffi::Function function;
-    std::vector<tvm::ffi::Any> arguments;  // inputs, then weights or their stream
+    std::vector<tvm::ffi::Any> arguments;  // inputs and caches in the model's order, then weights or their stream
+    std::vector<size_t> places;            // of the inputs among the arguments
     std::vector<bool> given;
   };
 
   void Start();
   Bound& Chosen();
-  void Bind(const SizeInfo& size, Bound* bound) const;
+  void Bind(const SizeInfo& size, Bound* bound);
+  tvm::runtime::Tensor Cache(const TensorInfo& info);
   void NeedRun() const;
 
   Manifest manifest_;
@@ -62,6 +67,7 @@ class Model {
   std::vector<tvm::ffi::Any> weights_;  // or their stream
   std::atomic<size_t> chosen_{0};
   std::vector<std::optional<Bound>> bound_;
+  std::map<std::string, tvm::runtime::Tensor> caches_;  // by the names of their inputs; all sizes share them
 
   std::mutex mutex_;
   std::vector<tvm::runtime::Tensor> results_;

@@ -283,6 +283,7 @@ _ENTRIES = (
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     _ours(transform.BoundKeys),
     # Passes over kernels.
+    _ours(transform.FixAddresses),
     _ours(transform.WriteInPlace),
     _ours(schedule.StagePadding),
     _ours(schedule.AlignWindows),

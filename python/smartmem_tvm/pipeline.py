@@ -63,6 +63,7 @@ _ON_REQUEST = {
     "plan-memory": ("arena", bool),
     "keep-caches": ("caches", bool),
     "bound-keys": ("caches", bool),
+    "fix-addresses": ("caches", bool),
     "write-in-place": ("caches", bool),
     "transform-windows": ("winograd", bool),
     "native-functions": ("native_functions", bool),
@@ -288,6 +289,7 @@ PHASES = (
     Phase(
         "schedule",
         (
+            "fix-addresses",  # after all fusion, as copies of inputs are kernels of their own
             "write-in-place",
             "lower-rotations",
             "lower-single-terms",

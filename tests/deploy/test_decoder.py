@@ -20,7 +20,7 @@ from smartmem_tvm.deploy.sampling import Sampling
 from smartmem_tvm.ir.several_sizes import with_sizes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
-from decoder_network import ELEMENTS, Decoder
+from decoder_network import CONCAT, ELEMENTS, Decoder
 
 NETWORK = Decoder(layers=1, tokens="tokens", form=ELEMENTS)
 PROMPTS = [5], [1, 2, 3], [7, 0, 9, 9, 4, 1]
@@ -191,6 +191,71 @@ def test_a_model_in_which_no_cache_is_found_is_refused():
         sm.compile(sm.from_onnx(model), options=sm.Options(caches=True))
 
 
+def test_caches_that_grow_in_the_file(tmp_path, capsys):
+    """The command line, and ids beside ONNX Runtime, whose caches grow."""
+    network, path, folder = Decoder(layers=1, form=CONCAT), tmp_path / "grows.onnx", tmp_path / "grows"
+    onnx.save(network.model(), path)
+    plain = ("--no-schedule", "--no-fuse-attention", "--no-tuned", "--no-profiles", "--cache", "auto:16")
+    assert main(["compile", str(path), "-o", str(folder), *plain]) == 0
+    assert main(["verify", str(path), *plain]) == 0
+    capsys.readouterr()
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    batch, heads, _, head = network.cache
+    past = {name: np.zeros((batch, heads, 0, head), "float32") for name in network.caches}
+    found, token, prompt = [], 5, [2, 7]
+    for place in range(12):
+        mask = np.ones((1, place + 1), "int64")
+        given = {"input_ids": np.array([[token]]), "position_ids": np.array([[place]]), "attention_mask": mask}
+        logits, *now = session.run(None, given | past)
+        past = dict(zip(network.caches, now))
+        token = prompt.pop(0) if prompt else int(logits[0, -1].argmax())
+        found += [] if place < 2 else [token]
+    decoder = sm.Decoder(folder)
+    assert decoder.generate([5, 2, 7], 10) == found
+    for name, array in past.items():
+        np.testing.assert_allclose(decoder._session.caches[name].numpy()[:, :, :12], array, rtol=1e-4, atol=1e-5)
+    with pytest.raises(UserError, match=r"give caches that grow by Concat a number of rows, as in --cache auto:2048"):
+        shapes = dict.fromkeys(network.caches, (1, 2, 3, 4))
+        sm.compile(sm.from_onnx(path, {**shapes, "attention_mask": (1, 4)}), options=sm.Options(caches=True))
+
+
+def test_other_inputs_are_given_with_each_token():
+    """A cache that grows, no positions in the file, and a bias that stays: the ids of ONNX Runtime."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+    decoder (int64[1, n] decoder_input_ids, float[1, past, 5] past, float[5] bias)
+      => (float[1, n, 5] logits, float[1, all, 5] present) <int64[1] last = {1}> {
+      depth = Constant<value = int64 {5}>()
+      pair = Constant<value = float[2] {0.0, 1.0}>()
+      rows = OneHot(decoder_input_ids, depth, pair)
+      present = Concat<axis = 1>(past, rows)
+      turned = Transpose<perm = [0, 2, 1]>(present)
+      scores = MatMul(rows, turned)
+      w = Softmax(scores)
+      mixed = MatMul(w, present)
+      counted = Shape<start = 1, end = 2>(present)
+      float_count = Cast<to = 1>(counted)
+      turn = Mod<fmod = 1>(float_count, three)
+      biased = Mul(bias, turn)
+      logits = Add(mixed, biased)
+    }""".replace("{1}> {", "{1}, float[1] three = {3}> {")
+    )
+    bias = np.array([0.1, 0.5, -0.2, 0.4, 0.3], "float32")
+    mod = sm.from_onnx(model, {"decoder_input_ids": (1, 1)}, rows=17)
+    compiled = sm.compile(mod, options=sm.Options(caches=True, schedule=False, fuse_attention=False))
+    with pytest.raises(UserError, match="'bias' of the model is known neither as tokens"):
+        sm.Decoder(compiled)
+    with pytest.raises(UserError, match="has no input 'nothing', for which an array is given"):
+        sm.Decoder(compiled, others={"bias": bias, "nothing": bias})
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    past, token, want = np.zeros((1, 0, 5), "float32"), 2, []
+    for _ in range(12):
+        logits, past = session.run(None, {"decoder_input_ids": np.array([[token]]), "past": past, "bias": bias})
+        token = int(logits[0, -1].argmax())
+        want.append(token)
+    assert sm.Decoder(compiled, others={"bias": bias}).generate([2], 12) == want and len(set(want)) > 1
+
+
 def test_sizes_must_have_the_same_caches():
     modules = [sm.from_onnx(Update("where", (1, 2, 4, 2), 2, 1).model()) for _ in range(2)]
     other = Update("where", (1, 2, 4, 3), 2, 1).model()
@@ -204,9 +269,8 @@ def test_sizes_must_have_the_same_caches():
 
 def test_what_has_no_caches_yet_is_refused():
     mod = sm.from_onnx(Update("where", (1, 2, 4, 2), 2, 1).model())
-    for target in ("cuda", "adreno-740"):
-        with pytest.raises(UserError, match="Caches are kept in buffers of CPUs and of OpenCL"):
-            sm.compile(mod, target, sm.Options(caches=True))
+    with pytest.raises(UserError, match="Caches are kept in buffers of CPUs, CUDA and OpenCL"):
+        sm.compile(mod, "adreno-740", sm.Options(caches=True))
     with pytest.raises(UserError, match="memory budget"):
         sm.compile(mod, options=sm.Options(caches=True, memory_budget=10**6))
 

@@ -20,6 +20,8 @@ const char* const kUsage =
     "  --device KIND[:N]   refuse a model that is for another device than cpu or opencl; N is which OpenCL device\n"
     "  --threads N         of a CPU (default: TVM_NUM_THREADS, else one per core)\n"
     "  --seed N            of random inputs (default: 0); --zeros gives zeros instead\n"
+    "  --prompt-ids IDS    of a model that keeps caches: write the tokens with the largest scores after 1,2,3\n"
+    "  --tokens N          how many of them (default: 1)\n"
     "  --no-check          do not read all files for their checksums first\n"
     "  --json              print one JSON object\n"
     "Exit codes: 0 as asked, 2 bad usage, bad input or an error.\n";
@@ -63,6 +65,15 @@ void AddShape(const std::string& text, Arguments* found) {
   }
 }
 
+void SetPrompt(const std::string& text, Arguments* found) {
+  found->prompt.clear();
+  for (size_t at = 0, comma = 0; comma < text.size(); at = comma + 1) {
+    comma = std::min(text.find(',', at), text.size());
+    found->prompt.push_back(Number("An id of --prompt-ids", text.substr(at, comma - at), 0));
+  }
+  found->tokens = std::max(found->tokens, 1);
+}
+
 void SetDevice(const std::string& text, Arguments* found) {
   const size_t colon = text.find(':');
   found->device = text.substr(0, colon);
@@ -94,6 +105,11 @@ const std::map<std::string, Option, std::less<>>& Options() {
       {"--shape", AddShape},
       {"--output", [](const std::string& text, Arguments* found) { found->output = text; }},
       {"--device", SetDevice},
+      {"--prompt-ids", SetPrompt},
+      {"--tokens",
+       [](const std::string& text, Arguments* found) {
+         found->tokens = static_cast<int32_t>(Number("--tokens", text, 1));
+       }},
       {"--repeat", [](const std::string& text, Arguments* found) { found->repeat = Number("--repeat", text, 1); }},
       {"--warmup", [](const std::string& text, Arguments* found) { found->warmup = Number("--warmup", text, 0); }},
       {"--seed", [](const std::string& text, Arguments* found) { found->seed = Number("--seed", text, 0); }},
@@ -127,6 +143,7 @@ Arguments Parse(int count, char** texts) {
       found.folder = text;
     }
   }
+  if (found.prompt.empty() && found.tokens != 0) throw Mistake("--tokens needs a prompt: give --prompt-ids 1,2,3.");
   if (found.folder.empty() && !found.help) throw Mistake("the folder of a model is missing: see --help.");
   return found;
 }

@@ -167,6 +167,32 @@ Report Run(const Arguments& arguments) {
           Summed(times),     outputs};
 }
 
+Written Write(const Arguments& arguments) {
+  SetThreads(arguments.threads);
+  const Clock::time_point begin = Clock::now();
+  const Model model = Load(arguments);
+  const double load_ms = Milliseconds(begin);
+  std::vector<int64_t> ids(static_cast<size_t>(arguments.tokens));
+  const Clock::time_point first = Clock::now();
+  Check(smartmem_run_generate(model.get(), arguments.prompt.data(), static_cast<int32_t>(arguments.prompt.size()),
+                              ids.data(), arguments.tokens));
+  return {arguments.folder,
+          smartmem_run_device(model.get()),
+          smartmem_run_threads(),
+          static_cast<int64_t>(arguments.prompt.size()),
+          smartmem_run_capacity(model.get()),
+          load_ms,
+          Milliseconds(first),
+          PeakMegabytes(),
+          ids};
+}
+
+template <typename Found>
+void Print(const Arguments& arguments, const Found& found) {
+  std::fputs((arguments.json ? AsJson(found) : AsText(found)).c_str(), stdout);
+  if (std::fflush(stdout) != 0) throw Mistake("what was found cannot be printed: see where the output goes.");
+}
+
 // A model for another CPU of the same kind ends here; the system itself would not report the reason.
 void OnIllegalInstruction(int) {
   constexpr char kText[] =
@@ -184,9 +210,11 @@ int Main(int count, char** texts) {
       std::fputs(kUsage, stdout);
       return 0;
     }
-    const Report report = Run(arguments);
-    std::fputs((arguments.json ? AsJson(report) : AsText(report)).c_str(), stdout);
-    if (std::fflush(stdout) != 0) throw Mistake("what was found cannot be printed: see where the output goes.");
+    if (arguments.prompt.empty()) {
+      Print(arguments, Run(arguments));
+    } else {
+      Print(arguments, Write(arguments));
+    }
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "smartmem_run: error: %s\n", error.what());

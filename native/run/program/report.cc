@@ -80,4 +80,19 @@ std::string AsJson(const Report& report) {
          ", \"latency_ms\": {" + latency + "}, \"outputs\": [" + outputs + "]}\n";
 }
 
+std::string AsText(const Written& written) {
+  return Sizes(written.ids, ",") + "\n" + std::to_string(written.prompt) + " tokens of prompt and " +
+         std::to_string(written.ids.size()) + " more in " + Number(written.total_ms, "%.2f") +
+         " ms. Rows of the caches: " + std::to_string(written.capacity) + ", peak memory " +
+         Number(written.peak_mb, "%.0f") + " MB.\n";
+}
+
+std::string AsJson(const Written& written) {
+  return "{\"folder\": " + Quoted(written.folder) + ", \"device\": " + Quoted(written.device) +
+         ", \"threads\": " + std::to_string(written.threads) + ", \"capacity\": " + std::to_string(written.capacity) +
+         ", \"load_ms\": " + Number(written.load_ms, "%.6g") + ", \"total_ms\": " +
+         Number(written.total_ms, "%.6g") + ", \"peak_mb\": " + Number(written.peak_mb, "%.6g") + ", \"ids\": [" +
+         Sizes(written.ids, ", ") + "]}\n";
+}
+
 }  // namespace smartmem::run

@@ -24,7 +24,18 @@ struct Report {
   std::vector<OutputReport> outputs;
 };
 
+// What a model that keeps caches has written.
+struct Written {
+  std::string folder, device;
+  int32_t threads;
+  int64_t prompt, capacity;
+  double load_ms, total_ms, peak_mb;
+  std::vector<int64_t> ids;
+};
+
 std::string AsText(const Report& report);
 std::string AsJson(const Report& report);
+std::string AsText(const Written& written);
+std::string AsJson(const Written& written);
 
 }  // namespace smartmem::run

@@ -12,9 +12,10 @@ and what is multiplied with zero adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.index_map import function_name, is_if_then_else, variables
@@ -109,36 +110,44 @@ class Mask:
     key: tirx.Var
 
 
-def mask_of(kernel: Kernel, keys: Mapping[Stage, tirx.Var]) -> Mask:
+def mask_of(kernel: Kernel, keys: Mapping[Stage, tirx.Var], noughts: Sequence = ()) -> Mask:
     """Return the mask of a softmax over the keys, after which only sums of products follow.
+
+    Parameters
+    ----------
+    noughts : sequence of buffer
+        Inputs that are constants of zeros.
 
     Raises
     ------
     Opaque
         If some stage would see that keys are left out behind the last one that the mask lets through.
     """
-    return _Proof(kernel, keys).mask()
+    return _Proof(kernel, keys, noughts).mask()
 
 
 class _Proof:
     """Facts about the numbers of a key that no row sees, gathered stage by stage."""
 
-    def __init__(self, kernel: Kernel, keys: Mapping[Stage, tirx.Var]):
+    def __init__(self, kernel: Kernel, keys: Mapping[Stage, tirx.Var], noughts: Sequence):
         self.kernel, self.keys = kernel, keys
         self.producers = {stage.body.buffer: stage for stage in kernel.stages}
         self.masks: dict = {}  # masked scores -> their mask
-        self.zeros: list = []  # tensors that are zero there
+        self.zeros = list(noughts)  # tensors that are zero there
         self.largest: dict = {}  # the maximum of the scores -> the scores
+        self.inline: dict = {}  # the maximum of scores that no tensor has -> the stage, the scores, and their mask
 
     def mask(self) -> Mask:
         for stage in self.kernel.stages:
             if stage not in self.keys:
                 continue
+            self._stage = stage
             if self.keys[stage] in stage.reduction:
                 self._reduction(stage)
             elif not stage.reduction:
                 self._values(stage)
         used = [self.masks[scores] for scores in dict.fromkeys(self.largest.values())]
+        used += [mask for _, _, mask in self.inline.values()]
         if len(used) != 1:
             raise Opaque("no softmax of one tensor of scores")
         return used[0]
@@ -147,9 +156,13 @@ class _Proof:
         value, buffer = stage.body.value, stage.body.buffer
         if isinstance(value, tirx.Max):
             term = value.b if self._is(value.a, buffer) else value.a
-            if not isinstance(term, ir.TensorLoad) or term.source not in self.masks:
+            if isinstance(term, ir.TensorLoad) and term.source in self.masks:
+                self.largest[buffer] = term.source
+                return
+            added, key = self._mask(term), self.keys[stage]
+            if str(term.ty.dtype) != _FLOAT or not any(key.same_as(var) for var in variables(added)):
                 raise Opaque("its scores have no mask of float32 numbers")
-            self.largest[buffer] = term.source
+            self.inline[buffer] = stage, term, Mask(stage, added, key)
             return
         term = summand(stage)
         if term is None or not self._is_zero(term):
@@ -176,12 +189,22 @@ class _Proof:
             return self._is_zero(expr.a)
         if isinstance(expr, tirx.Cast):
             return self._is_zero(expr.value)
+        if isinstance(expr, tirx.Select) or is_if_then_else(expr):  # of a NaN, which a softmax over a row may be
+            return all(_is_nought(each) or self._is_zero(each) for each in _branches(expr)[1:])
         if isinstance(expr, ir.Call) and function_name(expr) == "exp" and isinstance(expr.args[0], tirx.Sub):
             scores, most = expr.args[0].a, expr.args[0].b
+            if isinstance(most, ir.TensorLoad) and most.source in self.inline:
+                return self._is_inline(scores, most)
             known = isinstance(scores, ir.TensorLoad) and isinstance(most, ir.TensorLoad)
             largest = self.largest.get(most.source) if known else None
             return largest is not None and largest.same_as(scores.source)
         return False
+
+    def _is_inline(self, scores, most: ir.TensorLoad) -> bool:
+        """Whether an expression is the one of which `most` is the maximum."""
+        stage, term, _ = self.inline[most.source]
+        places = dict(zip(stage.spatial, most.indices, strict=True)) | {self.keys[stage]: self.keys[self._stage]}
+        return tvm_ffi.structural_equal(substitute(term, places), scores)
 
     def _mask(self, expr):
         """Return what an expression is where scores are zero: the sum of what is added to them."""
@@ -193,9 +216,7 @@ class _Proof:
         if isinstance(expr, tirx.Max):
             return tirx.max(self._mask(expr.a), self._mask(expr.b))
         if isinstance(expr, tirx.Select) or is_if_then_else(expr):
-            parts = (
-                list(expr.args) if isinstance(expr, ir.Call) else [expr.condition, expr.true_value, expr.false_value]
-            )
+            parts = _branches(expr)
             if not any(load.source in self.producers for load in loads(parts[0])):
                 return tirx.Select(parts[0], self._mask(parts[1]), self._mask(parts[2]))
         if isinstance(expr, ir.TensorLoad):
@@ -203,6 +224,15 @@ class _Proof:
             if stage.is_pointwise:
                 return self._mask(substitute(stage.body.value, dict(zip(stage.spatial, expr.indices, strict=True))))
         return tirx.const(0.0, _FLOAT)
+
+
+def _branches(expr) -> list:
+    """Return the condition of a choice, and what it chooses from."""
+    return list(expr.args) if isinstance(expr, ir.Call) else [expr.condition, expr.true_value, expr.false_value]
+
+
+def _is_nought(expr) -> bool:
+    return isinstance(expr, tirx.FloatImm) and expr.value == 0
 
 
 def length_kernel(mask: Mask) -> Kernel:

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Measure, and compare with this machine."""
-    from ..deploy.export import read_manifest, require_whole_weights
+    from ..deploy.export import read_manifest, require_no_caches, require_whole_weights
     from ..frontend import read_sizes
     from ..ir.public_functions import MAIN
     from ..remote.tracked_devices import TrackedDevices
@@ -68,6 +68,7 @@ def execute(args: argparse.Namespace) -> Result:
     folder = Path(args.folder)
     manifest = read_manifest(folder, elsewhere=True, several=True)
     require_whole_weights(folder, manifest)
+    require_no_caches(folder, manifest)
     sizes = manifest.get("sizes", [{**manifest, "function": MAIN}])
     if len(sizes) > 1 and args.input is not None:
         raise UserError(f"--input has arrays of one size, and {folder} holds {len(sizes)}: leave it out.")

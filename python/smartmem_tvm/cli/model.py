@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,7 @@ TECHNIQUES = {
 
 CHECKS = ("maps", "outputs")
 _ALL_CACHES = "auto"
+_ROWS = re.compile(f"{_ALL_CACHES}:([1-9][0-9]{{0,8}})")  # the most is checked by `frontend.dimensions`
 PRECISIONS = tuple(TABLE)  # a test compares these with the pipeline's
 PLANNERS = ("reduction-dimension", "fluid", "exact")  # a test compares these, too
 
@@ -124,7 +126,8 @@ def add_cache(parser: argparse._ActionsContainer) -> None:
     """Add ``--cache``."""
     text = (
         "keep an input that comes back with new rows as a cache in the compiled model, and write the new rows only, as "
-        "in --cache past_key_values.0.key=present.0.key (repeatable), or --cache auto for all that are found"
+        "in --cache past_key_values.0.key=present.0.key (repeatable), or --cache auto for all that are found; --cache "
+        "auto:2048 gives caches that grow in the file 2,048 rows"
     )
     parser.add_argument("--cache", action="append", default=[], metavar="PAST=PRESENT", help=text)
 
@@ -137,7 +140,7 @@ def parse_caches(texts: list[str]) -> bool | dict[str, str]:
     UserError
         If a text is neither ``auto`` nor a pair of names, or a name is repeated.
     """
-    if texts == [_ALL_CACHES]:
+    if texts == [_ALL_CACHES] or parse_rows(texts) is not None:
         return True
     pairs: dict[str, str] = {}
     for text in texts:
@@ -151,6 +154,12 @@ def parse_caches(texts: list[str]) -> bool | dict[str, str]:
             raise UserError(f"--cache {text} gives a name twice; give each input and each output once.")
         pairs[past] = present
     return pairs
+
+
+def parse_rows(texts: list[str]) -> int | None:
+    """Return the rows of caches that grow from the texts of ``--cache``: 2048 from ``auto:2048``, else None."""
+    found = _ROWS.fullmatch(texts[0]) if len(texts) == 1 else None
+    return int(found[1]) if found is not None else None
 
 
 def add_check(parser: argparse._ActionsContainer) -> None:
@@ -270,9 +279,9 @@ def read_model(args: argparse.Namespace) -> Model:
     """Read the file MODEL, once for all steps of a command."""
     from ..frontend import read_model
 
-    shapes, values = parse_shapes(args.shape), parse_values(args.value)
+    shapes, values, rows = parse_shapes(args.shape), parse_values(args.value), parse_rows(getattr(args, "cache", []))
     with step(f"Reading {args.model}"):
-        return read_model(args.model, shapes, values=values)
+        return read_model(args.model, shapes, values=values, rows=rows)
 
 
 def make_inputs(

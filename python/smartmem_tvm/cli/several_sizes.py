@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError, shape_text
 from .console import Result, megabytes, step
-from .model import parse_shapes, parse_values
+from .model import parse_rows, parse_shapes, parse_values
 
 if TYPE_CHECKING:
     import tvm
@@ -125,13 +125,9 @@ def import_sizes(args: argparse.Namespace) -> Sizes:
 
 def read_sizes(args: argparse.Namespace) -> list[Model]:
     """Read the file MODEL once, and return it at each of the sizes of ``--shape``; one without lists."""
-    from ..frontend import read_model
+    from .model import read_model
 
-    if has_lists(args):
-        return _at_lists(args.model, args)
-    values = parse_values(args.value)
-    with step(f"Reading {args.model}"):
-        return [read_model(args.model, parse_shapes(args.shape), values=values)]
+    return _at_lists(args.model, args) if has_lists(args) else [read_model(args)]
 
 
 def sizes_of(path: str, args: argparse.Namespace) -> list[Spec]:
@@ -144,10 +140,10 @@ def _at_lists(path: str, args: argparse.Namespace) -> list[Model]:
     from ..frontend import read_sizes
     from ..frontend.several_sizes import expanded
 
-    values = parse_values(args.value)
+    values, rows = parse_values(args.value), parse_rows(getattr(args, "cache", []))
     with step(f"Reading {path}"):
         lists = parse_lists(args.shape)
-        return read_sizes(path, lambda graph: expanded(lists, graph), values)
+        return read_sizes(path, lambda graph: expanded(lists, graph), values, rows)
 
 
 def at_each_size(args: argparse.Namespace, execute: Callable[[argparse.Namespace], Result]) -> Result:

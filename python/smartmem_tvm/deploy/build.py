@@ -290,10 +290,10 @@ def _require_open_on_cpu(mod: tvm.IRModule, target, options: Options) -> None:
 def _require_place_for_caches(target, options: Options) -> None:
     if options.caches and options.memory_budget:
         raise UserError("Caches are no part of what a memory budget counts: leave the budget or the caches out.")
-    if options.caches and not (is_cpu(target) or (is_opencl(target) and not has_textures(target))):
+    if options.caches and has_textures(target):
         raise UserError(
-            "Caches are kept in buffers of CPUs and of OpenCL, and this target is another: use cpu or opencl, or "
-            "leave the caches out."
+            "Caches are kept in buffers of CPUs, CUDA and OpenCL, and this target has textures: use one of these, "
+            "or leave the caches out."
         )
 
 

@@ -42,13 +42,18 @@ class CachePlan:
         Function -> its caches.
     tensors : dict
         Input name of a cache -> its tensor.
+    last : bool
+        Whether compiled functions take the caches after all other inputs, as `FixAddresses` has them on GPUs.
     """
 
     functions: Mapping[str, Sequence[Cache]]
     tensors: Mapping[str, CacheTensor]
+    last: bool = False
 
     @classmethod
-    def of(cls, caches: Mapping[str, Sequence[Cache]], params: Mapping[str, Sequence[Parameter]]) -> CachePlan:
+    def of(
+        cls, caches: Mapping[str, Sequence[Cache]], params: Mapping[str, Sequence[Parameter]], last: bool = False
+    ) -> CachePlan:
         """Return the plan of functions with these caches and inputs.
 
         Raises
@@ -68,7 +73,7 @@ class CachePlan:
                     f"Cache '{each.name}' has the shape {shape_text(known.shape) if known else '?'} in one size of the "
                     f"model and {shape_text(tensor.shape) if tensor else '?'} in another: give it one shape."
                 )
-        return cls({name: tuple(each) for name, each in caches.items() if each}, tensors)
+        return cls({name: tuple(each) for name, each in caches.items() if each}, tensors, last)
 
     def __bool__(self) -> bool:
         return bool(self.tensors)
@@ -95,7 +100,8 @@ def require_caches(graph: tvm.IRModule) -> None:
     if not any(found.values()):
         raise UserError(
             "No input of the model comes back with new rows by Where, ScatterElements, ScatterND or TensorScatter, so "
-            "it has no caches to keep: export it with caches of a fixed size, or leave the caches out."
+            "it has no caches to keep: give caches that grow by Concat a number of rows, as in --cache auto:2048 (in "
+            "Python from_onnx(..., rows=2048)), or leave the caches out."
         )
     sizes = [found[name] for name in size_functions(graph)]
     differ = set().union(*sizes) - set.intersection(*sizes) if sizes else set()
@@ -159,7 +165,7 @@ class HeldCaches:
         def call(*given):
             tensors = list(given)
             for place, tensor in held:  # in the order of the inputs
-                tensors.insert(place, tensor)
+                tensors.insert(len(tensors) if self.plan.last else place, tensor)
             result = function(*tensors)
             if whole:
                 return result

@@ -15,7 +15,7 @@ from ..ir.cache_rows import caches_of
 from ..ir.public_functions import default_function, entry_functions, public_functions
 from ..ir.several_sizes import size_functions, tile_groups
 from ..narrow import OUTPUT_TYPES, as_stated, stated_types
-from ..target import device_of, has_textures, is_opencl
+from ..target import device_of, has_textures, is_gpu, is_opencl
 from .arguments import Parameter, parameters
 from .caches import CachePlan
 from .inference_session import Session
@@ -134,7 +134,8 @@ class Compiled(Runnable):
     @cached_property
     def caches(self) -> CachePlan:
         """Return the caches of the public functions."""
-        return CachePlan.of({name: caches_of(self.graph[name]) for name in self._parameters}, self._parameters)
+        caches = {name: caches_of(self.graph[name]) for name in self._parameters}
+        return CachePlan.of(caches, self._parameters, last=is_gpu(self.target))
 
     @cached_property
     def _first(self) -> Session:

@@ -16,7 +16,7 @@ from .arguments import Parameter, TensorKind
 from .runnable import Runnable
 from .sampling import Sampling
 
-_IDS = ("input_ids",)
+_IDS = ("input_ids", "decoder_input_ids")
 _POSITIONS = ("position_ids", "cache_position", "positions", "position")
 _MASKS = ("attention_mask", "mask")
 _LOGITS = "logits"
@@ -36,8 +36,11 @@ class Decoder:
         A model, or a folder of ``smartmem compile``.
     ids, positions, mask, logits : str, optional
         The inputs that take the tokens, their places in the sequence, and the mask of the rows that are seen, and the
-        output with the scores. By default those of the names that exporters use: ``input_ids``; ``position_ids``,
-        ``cache_position``, ``positions`` or ``position``; ``attention_mask`` or ``mask``; ``logits``.
+        output with the scores. By default those of the names that exporters use: ``input_ids`` or
+        ``decoder_input_ids``; ``position_ids``, ``cache_position``, ``positions`` or ``position``; ``attention_mask``
+        or ``mask``; ``logits``.
+    others : mapping, optional
+        Further inputs -> their arrays, the same for all tokens: what an encoder says, for example.
 
     Raises
     ------
@@ -52,6 +55,7 @@ class Decoder:
         positions: str | None = None,
         mask: str | None = None,
         logits: str | None = None,
+        others: Mapping[str, np.ndarray] | None = None,
     ):
         if not isinstance(model, Runnable):
             from .export import load
@@ -62,7 +66,8 @@ class Decoder:
             raise UserError("This model keeps no caches between inferences: compile it with --cache, or caches=True.")
         functions = self._session.functions
         names = [param.name for param in next(iter(functions.values()))]
-        self._roles = _roles(names, {"ids": ids, "positions": positions, "mask": mask})
+        self._others = {name: np.asarray(array) for name, array in (others or {}).items()}
+        self._roles = _roles(names, {"ids": ids, "positions": positions, "mask": mask}, self._others)
         self._sizes = {self._tokens(name, params): name for name, params in sorted(functions.items(), reverse=True)}
         self._logits = self._output(logits)
         self.capacity = _capacity(self._session)
@@ -214,6 +219,8 @@ class Decoder:
 
     def _argument(self, param: Parameter, tokens: np.ndarray, size: int) -> np.ndarray:
         dims, dtype = param.kind.dims, param.kind.dtype
+        if param.name in self._others:
+            return self._others[param.name]
         if param.name == self._roles["ids"]:
             padded = np.zeros(size, dtype)
             padded[: len(tokens)] = tokens
@@ -273,20 +280,26 @@ class Decoder:
         return names.index(wanted)
 
 
-def _roles(names: Sequence[str], given: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return which input has which role."""
+def _roles(names: Sequence[str], given: Mapping[str, str | None], others: Collection[str]) -> dict[str, str | None]:
+    """Return which input has which role; `others` have none."""
+    for name in others:
+        if name not in names:
+            known = ", ".join(f"'{each}'" for each in names)
+            raise UserError(f"The model has no input '{name}', for which an array is given: it takes {known}.")
     usual = {"ids": _IDS, "positions": _POSITIONS, "mask": _MASKS}
     roles: dict[str, str | None] = {}
     for role, name in given.items():
         if name is not None and name not in names:
             known = ", ".join(f"'{each}'" for each in names)
             raise UserError(f"The model has no input '{name}' for the {role}: it takes {known}.")
-        roles[role] = name or next((each for each in usual[role] if each in names), None)
+        free = (each for each in usual[role] if each in names and each not in others)
+        roles[role] = name or next(free, None)
     for each in names:
-        if each not in roles.values():
+        if each not in roles.values() and each not in others:
             raise UserError(
                 f"Input '{each}' of the model is known neither as tokens, positions nor mask: say which it is, as "
-                f"positions='{each}', or bind it to a value when the model is compiled (--value)."
+                f"positions='{each}', give it an array (others), or bind it to a value when the model is compiled "
+                f"(--value)."
             )
     if roles["ids"] is None:
         raise UserError(

@@ -188,6 +188,7 @@ def _streams(manifest: Mapping) -> dict[str, Mapping]:
 
 def _cache_plan(manifest: Mapping) -> CachePlan:
     from ..ir.cache_rows import Cache
+    from ..target import is_gpu, parse_target
     from .caches import CachePlan
 
     caches = {}
@@ -199,7 +200,8 @@ def _cache_plan(manifest: Mapping) -> CachePlan:
             if pair["axis"] >= rank or pair["output"] not in each["outputs"]:
                 raise UserError(f"The {MANIFEST} names caches that are no inputs or outputs: compile the model again.")
             caches[name].append(Cache(number, each["outputs"].index(pair["output"]), pair["input"], pair["axis"]))
-    return CachePlan.of(caches, {name: _parameters(each) for name, each in _functions(manifest).items()})
+    params = {name: _parameters(each) for name, each in _functions(manifest).items()}
+    return CachePlan.of(caches, params, last=is_gpu(parse_target(manifest["target"])))
 
 
 def _outputs(described: Mapping) -> list[Output]:

@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import UserError
+from ..ir.cache_rows import FIXED_FROM
 from ..ir.equal_tensors import first_of_equals
 from ..ir.public_functions import MAIN, entry_functions
 from ..ir.sizes import LARGE, STORABLE, WEIGHT_ALIGNMENT, data_bytes, number_bytes
@@ -196,6 +197,8 @@ def lift_weights(mod: tvm.IRModule, small: int = LARGE) -> tuple[tvm.IRModule, l
             continue
         if found and gvar.name_hint in names:
             lifted.update_func(gvar, _with_parameters(func, found, same))
+        elif FIXED_FROM in (func.attrs or {}):
+            lifted.update_func(gvar, func.with_attr("num_input", int(func.attrs[FIXED_FROM])))
         elif "num_input" in (func.attrs or {}):
             # Parameters of a module of TVM's `nn` may differ from call to call, so a CUDA graph must not record their
             # addresses.
@@ -222,7 +225,7 @@ def _with_parameters(func: relax.Function, found: dict[tuple, GenericConst], sam
     body = tvm_ffi.structural_map(func.body, (GenericConst, as_parameter))
     function = relax.Function([*func.params, *params.values()], body, func.ret_ty, func.is_pure, func.attrs)
     # Every call passes the same weights: their types need no check, and CUDA graphs may record their addresses.
-    return function.with_attr("num_input", len(func.params))
+    return function.with_attr("num_input", int((func.attrs or {}).get(FIXED_FROM, len(func.params))))
 
 
 def _is_lifted(constant: GenericConst, small: int = LARGE) -> bool:

@@ -24,6 +24,8 @@ from smartmem_tvm.frontend.spec import Spec
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+    from smartmem_tvm.frontend.growing_caches import Original
+
 LARGE = 2**16  # bytes; smaller tensors stay in the graph at no cost
 _LONGEST_NAME = 100  # characters of a name in a message
 _DIGITS = 20  # digits of a number of bytes
@@ -62,6 +64,8 @@ class Model:
         The file, if other programs read the same model from it.
     usual : mapping
         Name of an open dimension -> its number where no shape gives one.
+    original : Original or None
+        The model with caches that grow, if this one has caches of a capacity in their place.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Model:
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     path: Path | None = None
     usual: Mapping[str, int] = field(default_factory=dict)
+    original: Original | None = None
 
     @property
     def inputs(self) -> Spec:

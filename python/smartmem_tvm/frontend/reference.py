@@ -153,6 +153,8 @@ def run_reference(model: Model, arrays: Mapping[str, np.ndarray]) -> list[np.nda
     UserError
         If the reference refuses the model or the input.
     """
+    if model.original is not None:
+        return model.original.results(run_reference, arrays)
     if model.program is None:
         return run_onnxruntime(model, arrays)
     return run_torch(model.program, [arrays[name] for name in model.inputs], model.name)

@@ -8,6 +8,7 @@ The steps of `from_onnx`, one module each, in this order::
     gguf_file   read a GGUF file; `gguf_network` writes it as ONNX nodes, with the weights of `gguf_codes`
     onnx_file   read the file: the graph at once, its large weights (`weights`) when they are used
     fixed_inputs  inputs with a fixed value become constants
+    growing_caches  give caches that grow a capacity: `capacity` rewrites the graph by `sampled_sizes`
     dimensions  give every input dimension a number; then onnx_file checks the graph
     prepare     the next three, with ONNX's libraries, in the process of `in_child_process` (`helper`, `forked`)
     functions   inline functions
@@ -20,6 +21,7 @@ The steps of `from_onnx`, one module each, in this order::
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from smartmem_tvm.frontend import (
     fixed_inputs,
     fold,
     gguf_file,
+    growing_caches,
     importer,
     onnx_file,
     open_dimension,
@@ -55,7 +58,13 @@ Values = Mapping[str, ArrayLike] | None
 
 
 @one_at_a_time
-def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, values: Values = None) -> Model:
+def read_model(
+    source: Source,
+    shapes: Shapes = None,
+    batch: int | None = None,
+    values: Values = None,
+    rows: int | None = None,
+) -> Model:
     """Read a model once for all its readers: the importers, ONNX Runtime, inspection of the graph.
 
     Parameters
@@ -72,6 +81,8 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, 
     values
         Input name -> numbers, for inputs with a fixed value: they become constants, and the model keeps only the
         branches that they select.
+    rows : int, optional
+        Rows of the caches of a language model that grow in the file (`frontend.growing_caches`).
 
     Returns
     -------
@@ -94,7 +105,7 @@ def read_model(source: Source, shapes: Shapes = None, batch: int | None = None, 
                 f"{model.name}: a program of torch has the batch that it was exported with; export another."
             )
         rebatch(model.proto, batch, model.name)
-    return bound(model, shapes)
+    return bound(model, shapes, rows)
 
 
 @one_at_a_time
@@ -102,12 +113,13 @@ def read_sizes(
     source: Source,
     sizes: Sequence[Mapping[str, Sequence[int]]] | Callable[[onnx.GraphProto], Sequence[Mapping[str, Sequence[int]]]],
     values: Values = None,
+    rows: int | None = None,
 ) -> list[Model]:
     """Read a model once, and return it bound to each of several sizes, with one set of weights.
 
     Parameters
     ----------
-    source, values
+    source, values, rows
         As in `read_model`.
     sizes
         The shapes of each size, as in `read_model`, at most `several_sizes.MOST_SIZES`; or a function that returns them
@@ -118,7 +130,7 @@ def read_sizes(
     UserError
         As `read_model`, and if there are no sizes, or too many.
     """
-    return several_sizes.bound_to_each(_open(source, values), sizes, bound)
+    return several_sizes.bound_to_each(_open(source, values), sizes, partial(bound, rows=rows))
 
 
 @one_at_a_time
@@ -157,8 +169,10 @@ def _fixed(model: Model, values: Mapping[str, ArrayLike]) -> Model:
     return replace(model, proto=control_flow.take_branches(model.proto, model.name), values=fixed)
 
 
-def bound(model: Model, shapes: Shapes = None) -> Model:
+def bound(model: Model, shapes: Shapes = None, rows: int | None = None) -> Model:
     """Give each input dimension of a model a number, in place, and check its tensors; see `read_model`."""
+    if rows is not None:
+        model, shapes = growing_caches.with_capacity(model, shapes or {}, rows)
     dimensions.bind(model.proto, shapes or {}, model.name, model.usual)
     if model.program is not None:
         check_sizes(model.program, model.inputs, model.name)
@@ -193,8 +207,8 @@ def load_onnx(source: Source | Model, shapes: Shapes = None, values: Values = No
     return proto
 
 
-def _read(source: Source | Model, shapes: Shapes, values: Values) -> Model:
-    return source if isinstance(source, Model) else read_model(source, shapes, values=values)
+def _read(source: Source | Model, shapes: Shapes, values: Values, rows: int | None = None) -> Model:
+    return source if isinstance(source, Model) else read_model(source, shapes, values=values, rows=rows)
 
 
 def _prepare(model: Model) -> onnx.ModelProto:
@@ -222,6 +236,7 @@ def from_onnx(
     source: Source | Model | Sequence[Model],
     shapes: Shapes | Sequence[Mapping[str, Sequence[int]]] = None,
     values: Values = None,
+    rows: int | None = None,
 ):
     """Convert an ONNX model to a Relax module.
 
@@ -231,6 +246,8 @@ def from_onnx(
         As in `read_model`, or its result. With a list of shapes, one mapping for each size, the module has a function
         for each size (docs/shapes.md); so it has for the result of `read_sizes`. A dimension given as a text like
         ``1..64`` stays open, and the functions compute tiles of it.
+    rows : int, optional
+        As in `read_model` (docs/decoding.md).
 
     Returns
     -------
@@ -251,8 +268,8 @@ def from_onnx(
     if open_dimension.has_ranges(shapes) and not isinstance(source, Model):
         return read_open(source, shapes, values).module
     if shapes is not None and not isinstance(shapes, Mapping) and not isinstance(source, Model):
-        return several_sizes.joined([_imported(each) for each in read_sizes(source, shapes, values)])
-    return _imported(_read(source, shapes, values))
+        return several_sizes.joined([_imported(each) for each in read_sizes(source, shapes, values, rows)])
+    return _imported(_read(source, shapes, values, rows))
 
 
 def _imported(model: Model):

@@ -16,6 +16,8 @@ from .kernel import CACHE_AXIS
 
 CACHES = "smartmem.caches"
 """Function attribute: its caches as JSON, one `Cache` each."""
+FIXED_FROM = "smartmem.fixed_from"
+"""Function attribute of `FixAddresses`: the number of the parameter from which on each has one address in all calls."""
 
 
 @dataclass(frozen=True)

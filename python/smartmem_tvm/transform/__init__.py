@@ -67,6 +67,7 @@ __getattr__, __dir__, __all__ = lazy(
         "TrimWindows": "rewrite.trim_windows",
         "VectorizeMath": "lower.vectorize_math",
         "WidenSums": "precision.widen_sums",
+        "FixAddresses": "memory.fix_addresses",
         "WriteInPlace": "memory.write_in_place",
     },
 )

@@ -29,7 +29,10 @@ class Attention:
     ----------
     mask : str
         ``positions`` (a constant of row numbers, 0 or `low` is added), ``chosen`` (`low` in place of scores), ``added``
-        and ``given`` (an input of floats, or of booleans), ``window`` (a few keys before each token), or ``none``.
+        and ``given`` (an input of floats, or of booleans), ``window`` (a few keys before each token), ``nested`` (a
+        choice of a choice, as for caches that grow in the file), or ``none``.
+    guard : bool
+        Where a weight is NaN it is 0, as torch's exporter writes it.
     """
 
     mask: str = "positions"
@@ -41,6 +44,7 @@ class Attention:
     low: float = -1e9
     one_cache: bool = False
     scores_out: bool = False
+    guard: bool = False
 
     @property
     def cache(self) -> tuple[int, ...]:
@@ -80,11 +84,19 @@ class Attention:
             if self.mask == "window":
                 seen = node("And", seen, node("Greater", numbers, node("Sub", at, constant(3))))
             low, zero = constant(self.low, "float32"), constant(0, "float32")
-            if self.mask == "chosen":
+            if self.mask == "nested":
+                last = node("ReduceMax", "places", keepdims=0)
+                added = node("Where", seen, zero, low)
+                there = node("LessOrEqual", constant(np.arange(rows)), last)
+                scores = node("Add", scores, node("Where", there, added, constant(-np.inf, "float32")))
+            elif self.mask == "chosen":
                 scores = node("Where", seen, scores, low)
             else:
                 scores = node("Add", scores, node("Where", seen, zero, low))
-        node("MatMul", node("Softmax", scores, axis=-1), v, name="out")
+        weights = node("Softmax", scores, axis=-1)
+        if self.guard:
+            weights = node("Where", node("IsNaN", weights), constant([0], "float32"), weights)
+        node("MatMul", weights, v, name="out")
         info = helper.make_tensor_value_info
         inputs = [info("q", 1, [1, self.heads, tokens, self.head]), info("places", TensorProto.INT64, [1, tokens])]
         inputs.append(info("new", 1, [1, self.key_heads, tokens, self.head]))
@@ -148,6 +160,8 @@ DRAWN = [
     Attention("added", 4, 1, 17, 64, 8),
     Attention("given", 4, 4, 5, 41, 16, low=-np.inf),
     Attention("window", 6, 3, 1, 70, 3),
+    Attention("nested", 6, 2, 1, 64, 4, low=LEAST, guard=True),
+    Attention("nested", 2, 1, 3, 48, 5, low=-np.inf, guard=True),
 ]
 
 

@@ -113,7 +113,7 @@ class _Bounds:
             keys = key_axis(trial.kernel, buffer, axis)
             more = self._before(trial, node, taken, keys)
             if more is None or len(taken) == _MOST_KERNELS - 1:
-                return trial, taken, mask_of(trial.kernel, keys)
+                return trial, taken, mask_of(trial.kernel, keys, _noughts(trial))
             taken.append(more)
 
     def _before(self, trial: Node, node: Node, taken: list[Node], keys: dict) -> Node | None:
@@ -148,6 +148,12 @@ class _Bounds:
         self.known.append(made)
         self.graph.insert(node, [made])
         return made.var
+
+
+def _noughts(node: Node) -> list:
+    """Return the inputs of a kernel that are constants of zeros."""
+    pairs = zip(node.kernel.inputs, node.args, strict=True)
+    return [buffer for buffer, arg in pairs if isinstance(arg, ir.GenericConst) and not arg.value.numpy().any()]
 
 
 def _adds_up(node: Node, cache, axis: int) -> bool:

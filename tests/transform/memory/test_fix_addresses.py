@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs are copied and caches come last: the same results, and one recorded run of kernels for a token on CUDA."""
+
+import sys
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from cache_updates import Update
+from doc_blocks import ROOT
+from module_lines import module_lines
+from smartmem_tvm import Options
+from smartmem_tvm.deploy import build
+from smartmem_tvm.deploy.weights import lift_weights
+from smartmem_tvm.frontend import from_onnx
+from smartmem_tvm.target import parse_target
+from smartmem_tvm.transform import FixAddresses, KeepCaches, WriteInPlace
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from decoder_network import ELEMENTS, Decoder
+
+SIMPLE = Update("where", (1, 3, 4, 2), 2, 1)
+
+
+def test_before_and_after():
+    kept = KeepCaches()(from_onnx(SIMPLE.model()))
+    assert [each.name for each in kept["main"].params] == ["past", "new", "rows"]
+    fixed = FixAddresses()(kept)
+    assert [each.name for each in fixed["main"].params] == ["new", "rows", "past"]
+    lines = module_lines(fixed)
+    assert "new_here = call take_input(new)" in lines and "rows_here = call take_input1(rows)" in lines
+    assert "write_rows(past, new_here," in lines.replace("\n", " ")
+    lifted, _ = lift_weights(fixed)
+    assert int(lifted["main"].attrs.get("num_input", 2)) == 2  # what a recorded run may not hold
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_results_are_the_same(seed):
+    random = np.random.default_rng(seed)
+    arrays = SIMPLE.inputs(random)
+    mod = KeepCaches()(from_onnx(SIMPLE.model()))
+    found = []
+    for fixed in (False, True):
+        names = ("new", "rows", "past") if fixed else ("past", "new", "rows")
+        done = WriteInPlace()(FixAddresses()(mod) if fixed else mod)
+        machine = relax.VirtualMachine(tvm.compile(done, "llvm"), tvm.cpu())
+        found.append([each.numpy() for each in machine["main"](*(tvm.runtime.tensor(arrays[name]) for name in names))])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_without_caches_nothing_changes():
+    mod = from_onnx(SIMPLE.model())
+    assert FixAddresses()(mod).same_as(mod)
+
+
+def test_a_token_is_one_recorded_run_on_cuda():
+    """All kernels but the copies of inputs, the embedding's row and the scores, which go to the caller."""
+    network = Decoder(layers=1, form=ELEMENTS)
+    target, options = parse_target("cuda"), Options(caches=True)
+    with target:
+        graph = build.optimize(from_onnx(network.model()), options=options)
+        after = {}
+        lowered = build.lower(graph, target, options, lambda phase, mod: after.__setitem__(phase, mod))
+    main = after["cuda_graph"]["main"]
+    assert int(main.attrs["num_input"]) == 2 and [each.name for each in main.params[:2]] == [
+        "input_ids",
+        "position_ids",
+    ]
+    assert len(lowered.kernels_per_graph) == 1
+    values = [each.value for block in main.body.blocks for each in block.bindings]
+    calls = [each for each in values if isinstance(each, tvm.ir.Call) and isinstance(each.op, tvm.ir.GlobalVar)]
+    assert len(calls) <= 4 < lowered.kernels_per_graph[0]
