@@ -94,7 +94,7 @@ MIXED = {
     "number of items": (
         [*_BATCH, ("Cast", ["s"], "f", {"to": 1}), ("Div", ["x", "f"], "y", {})],
         {},
-        "operator 'divide' .* differs with the number of items",
+        "operator 'divide' .* differs with the size of the open dimension",
     ),
     "running sum": ([("CumSum", ["x", "zero"], "y", {})], {"zero": np.array(0)}, "operator 'cumsum'"),
     "place in the batch": (
@@ -107,7 +107,7 @@ MIXED = {
             ("Add", ["x", "c"], "y", {}),
         ],
         {"zero": np.array(0), "one": np.array(1), "last": np.array([1])},
-        "operator 'add' .* differs with the number of items",
+        "operator 'add' .* differs with the size of the open dimension",
     ),
 }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, shape_text
+from ..ir.several_sizes import places_of
 from .console import Result, megabytes, step
 from .model import parse_shapes, parse_values
 
@@ -286,13 +287,13 @@ def _open_size(
 def _counts(spec: Spec, group: Mapping, wanted: Mapping[str, tuple[int, ...]]) -> list[int]:
     """Return the number of items that a wanted shape has, as a list of at most one."""
     for name, share in zip(spec, group["inputs"], strict=True):
-        if share is not None and len(wanted.get(name, ())) > share["axis"]:
-            items = wanted[name][share["axis"]] // share["each"]
-            return [items] if group["least"] <= items <= group["most"] else []
+        for place in places_of(share):
+            if len(wanted.get(name, ())) > place["axis"]:
+                items = wanted[name][place["axis"]] // place["each"]
+                return [items] if group["least"] <= items <= group["most"] else []
     return []
 
 
-def _scaled(shape: tuple[int, ...], share: Mapping | None, before: int, items: int) -> tuple[int, ...]:
-    if share is None:
-        return shape
-    return tuple(dim // before * items if axis == share["axis"] else dim for axis, dim in enumerate(shape))
+def _scaled(shape: tuple[int, ...], share: Mapping | Sequence | None, before: int, items: int) -> tuple[int, ...]:
+    along = {each["axis"] for each in places_of(share)}
+    return tuple(dim // before * items if axis in along else dim for axis, dim in enumerate(shape))

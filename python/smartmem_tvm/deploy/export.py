@@ -58,7 +58,8 @@ _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
 _CACHE = {"input": str, "output": str, "axis": json_data.is_size}
 _SIZE = {"function": str, "inputs": [_INPUT], "outputs": [str], "own_outputs": [bool], "caches?": [_CACHE]}
-_SHARE = ({"axis": json_data.is_size, "each": json_data.is_size}, None)
+_PLACE = {"axis": json_data.is_size, "each": json_data.is_size}
+_SHARE = (_PLACE, [_PLACE], None)
 _TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
 _OPEN = {
     "least": json_data.is_size,
@@ -66,6 +67,7 @@ _OPEN = {
     "inputs": [_SHARE],
     "outputs": [_SHARE],
     "tiles": [_TILE],
+    "length?": bool,
 }
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
 # The fields that readers of a manifest need.
@@ -150,6 +152,7 @@ class Loaded(Runnable):
         sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
         described, caches = _functions(self.manifest), _cache_plan(self.manifest)
         functions = {name: caches.inputs(name, _parameters(each)) for name, each in described.items()}
+        functions = {name: [*each, *_length(self.open, name)] for name, each in functions.items()}
         outputs = {name: caches.outputs(name, _outputs(each)) for name, each in described.items()}
         every = {name: [param["name"] for param in each["inputs"]] for name, each in described.items()}
         choose = SizeChoice(functions) if sizes else None
@@ -166,6 +169,15 @@ def _parameters(described: Mapping) -> list[Parameter]:
     from .arguments import parameter_of_file
 
     return [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in described["inputs"]]
+
+
+def _length(groups: Sequence[Mapping], function: str) -> list[Parameter]:
+    """Return the parameter of a function that takes a length, which is no input of the model."""
+    from ..ir.mask_positions import LENGTH
+    from .arguments import parameter_of_file
+
+    takes = any(group.get("length") and function == each["function"] for group in groups for each in group["tiles"])
+    return [parameter_of_file(LENGTH, (1,), "int64")] if takes else []
 
 
 def _functions(manifest: Mapping) -> dict[str, Mapping]:

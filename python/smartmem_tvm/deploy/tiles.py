@@ -10,7 +10,8 @@ import numpy as np
 import tvm
 
 from ..errors import UserError, shape_text
-from ..ir.several_sizes import span_text
+from ..ir.mask_positions import LENGTH
+from ..ir.several_sizes import open_shape, places_of
 from ..tensor_arrays import array_of
 from .arguments import Parameter, TensorKind, foreign, in_order
 
@@ -34,8 +35,8 @@ class Tiles:
 
     def __init__(self, groups: Sequence[Mapping], functions: Mapping[str, Sequence[Parameter]]):
         self._first = groups[0]["tiles"][0]["function"]
-        self._names = [param.name for param in functions[self._first]]
-        self._groups = [_Group(each, functions) for each in groups]
+        self._names = [param.name for param in functions[self._first] if param.name != LENGTH]
+        self._groups = [(Capacities if each.get("length") else _Group)(each, functions) for each in groups]
 
     def run(self, run: Run, inputs: Sequence, named: Mapping[str, object]) -> list[np.ndarray]:
         """Run the tiles that take the inputs, and return the outputs in order.
@@ -68,6 +69,8 @@ class Tiles:
 class _Group:
     """The tiles of a model whose other dimensions have one size."""
 
+    _what = "items"
+
     def __init__(self, facts: Mapping, functions: Mapping[str, Sequence[Parameter]]):
         self._facts, self._least, self._most = facts, facts["least"], facts["most"]
         self._inputs, self._outputs = facts["inputs"], facts["outputs"]
@@ -75,7 +78,7 @@ class _Group:
         one = facts["tiles"][0]
         self._dims = [
             _without_items(param, share, one["items"])
-            for param, share in zip(functions[one["function"]], self._inputs, strict=True)
+            for param, share in zip(_given(functions[one["function"]]), self._inputs, strict=True)
         ]
         self.cover = lru_cache(maxsize=None)(self._cover)
 
@@ -90,26 +93,26 @@ class _Group:
         """Return the shapes of the inputs for a sentence."""
         texts = []
         for name, dims, share in zip(names, self._dims, self._inputs, strict=True):
-            shape = (span_text(self._facts, share) if dim is None else dim for dim in dims)
-            texts.append(f"'{name}' {shape_text(shape)}")
+            texts.append(f"'{name}' {shape_text(open_shape(self._facts, dims, share))}")
         return ", ".join(texts)
 
     def items(self, names: Sequence[str], shapes: Sequence[Shape]) -> int:
         """Return the number of items that all inputs have."""
         counts: dict[int, str] = {}
         for name, shape, share in zip(names, shapes, self._inputs, strict=True):
-            if share is None:
-                continue
-            count, rest = divmod(shape[share["axis"]], share["each"])
-            if rest or not self._least <= count <= self._most:
-                raise UserError(
-                    f"Input '{name}' has shape {shape_text(shape)}, and this model takes {self.text(names)}: give as "
-                    f"many items as it takes, or compile it for more."
-                )
-            counts.setdefault(count, name)
+            for place in places_of(share):
+                count, rest = divmod(shape[place["axis"]], place["each"])
+                if rest or not self._least <= count <= self._most:
+                    raise UserError(
+                        f"Input '{name}' has shape {shape_text(shape)}, and this model takes {self.text(names)}: give "
+                        f"as many {self._what} as it takes, or compile it for more."
+                    )
+                counts.setdefault(count, name)
         if len(counts) > 1:
             (one, first), (other, second), *_ = counts.items()
-            raise UserError(f"Input '{first}' has {one} items and input '{second}' {other}: give both as many.")
+            raise UserError(
+                f"Input '{first}' has {one} {self._what} and input '{second}' {other}: give both as many."
+            )
         return next(iter(counts))
 
     def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
@@ -137,16 +140,60 @@ class _Group:
         return tuple(sorted(best[count][1], reverse=True))
 
 
-def _without_items(param: Parameter, share: Mapping | None, items: int) -> tuple[int | None, ...]:
-    """Return the dimensions of an input, None for that with the items."""
+class Capacities(_Group):
+    """The capacities of a model with an open length whose other dimensions have one size.
+
+    The smallest capacity that is enough computes the positions. Inputs are copied to its beginning, with zeros behind
+    them; what it computes there is cut off.
+    """
+
+    _what = "positions"
+
+    def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
+        """Run the capacity of inputs that fit."""
+        capacity = next(each for each in self._tiles if each >= count)
+        length = np.array([count], "int64")
+        given = list(values)
+        if capacity > count:
+            given = [_longer(*pair, capacity, count) for pair in zip(values, self._inputs, strict=True)]
+        results = run(*given, length, function=self._tiles[capacity]["function"])
+        return [_cut(*pair, count) for pair in zip(results, self._outputs, strict=True)]
+
+
+def _given(params: Sequence[Parameter]) -> list[Parameter]:
+    return [param for param in params if param.name != LENGTH]
+
+
+def _longer(value: object, share: Sequence[Mapping], capacity: int, count: int):
+    """Return an input with zeros behind its positions."""
+    if not share:
+        return value
+    array = _array(value)
+    shape, there = list(array.shape), [slice(None)] * array.ndim
+    for place in share:
+        shape[place["axis"]], there[place["axis"]] = capacity * place["each"], slice(count * place["each"])
+    longer = np.zeros(shape, array.dtype)
+    longer[tuple(there)] = array
+    return longer
+
+
+def _cut(array: np.ndarray, share: Sequence[Mapping], count: int) -> np.ndarray:
+    there = [slice(None)] * array.ndim
+    for place in share:
+        there[place["axis"]] = slice(count * place["each"])
+    return np.ascontiguousarray(array[tuple(there)]) if share else array
+
+
+def _without_items(param: Parameter, share: Mapping | Sequence[Mapping] | None, items: int) -> tuple[int | None, ...]:
+    """Return the dimensions of an input, None for those with the items."""
     if not isinstance(param.kind, TensorKind) or param.kind.dims is None:
         raise UserError(f"Input '{param.name}' of a model with an open dimension is no tensor: compile one size.")
-    dims = tuple(map(int, param.kind.dims))
-    if share is None:
-        return dims
-    if share["axis"] >= len(dims) or dims[share["axis"]] != share["each"] * items:
-        raise UserError(f"Input '{param.name}' has no items where its model has them: compile the model again.")
-    return tuple(None if axis == share["axis"] else dim for axis, dim in enumerate(dims))
+    dims: list[int | None] = list(map(int, param.kind.dims))
+    for place in places_of(share):
+        if place["axis"] >= len(dims) or dims[place["axis"]] != place["each"] * items:
+            raise UserError(f"Input '{param.name}' has no items where its model has them: compile the model again.")
+        dims[place["axis"]] = None
+    return tuple(dims)
 
 
 def _array(value: object) -> np.ndarray:

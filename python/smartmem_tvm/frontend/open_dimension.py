@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 
 import onnx
 import tvm
-from tvm import relax
 
-from smartmem_tvm.analysis.items import ItemWork, Mixed, item_work, require_same_graph
+from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.onnx_file import Model
+from smartmem_tvm.frontend.open_length import Lengths
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
 from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE, with_sizes
@@ -125,7 +125,7 @@ def opened(model: Model, shapes: Wanted, bind: Callable, load: Callable[[Model],
     groups = len(at(span.most))  # first: an input may be too large at the bound
     modules, models = [], []
     for number in range(groups):
-        made = _Group(number, span, lambda items, number=number: at(items)[number], load).tiles()
+        made = _Group(number, span, lambda items, number=number: at(items)[number], load).functions()
         models += [each for each, _ in made]
         modules += [each for _, each in made]
     refuse_too_many(len(modules))
@@ -168,9 +168,16 @@ class _Group:
     at: Callable[[int], Model]
     load: Callable[[Model], tvm.IRModule]
 
-    def tiles(self) -> list[tuple[Model, tvm.IRModule]]:
+    def functions(self) -> list[tuple[Model, tvm.IRModule]]:
+        """Return the model at each number of items of a tile, or at each capacity, with its module."""
         loaded = {items: self._loaded(items) for items in _PROBES}
-        work = self._proved(loaded)
+        try:
+            work = self._proved(loaded)
+        except Mixed:
+            return Lengths(self.number, self.range, self._loaded, self._refusal).functions()
+        return self._tiles(loaded, work)
+
+    def _tiles(self, loaded: dict, work: ItemWork) -> list[tuple[Model, tvm.IRModule]]:
         wanted = tile_items(work, self.range.most)
         made = []
         for items in wanted:
@@ -195,11 +202,8 @@ class _Group:
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in _PROBES]
-        try:
-            require_same_graph(*modules, _PROBES)
-            work = item_work(*(_LOOPS(mod) for mod in modules), _PROBES)
-        except Mixed as reason:
-            raise self._refusal(reason) from None
+        require_same_graph(*modules, _PROBES)
+        work = item_work(*(LOOPS(mod) for mod in modules), _PROBES)
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
         return work
@@ -211,21 +215,11 @@ class _Group:
             raise self._refusal(reason) from None
 
     def _refusal(self, reason: Mixed) -> UserError:
-        model = self.at(_PROBES[0])
+        model = self.at(self.range.most)
         return UserError(
-            f"{model.name}: a dimension given as {self.range} stays open where items along it are computed apart, and "
+            f"{model.name}: a dimension given as {self.range} stays open where a longer one has the same beginning, and "
             f"{reason}: give a list of sizes instead, as in --shape 'x:{{1,4,8}},3,224,224'."
         )
-
-
-_LOOPS = tvm.transform.Sequential(
-    [
-        relax.transform.DecomposeOpsForInference(),
-        relax.transform.CanonicalizeBindings(),
-        relax.transform.LegalizeOps(),
-    ]
-)
-"""From operators to loop programs."""
 
 
 def cost(work: ItemWork, items: int) -> int:

@@ -20,7 +20,9 @@ TILE = "smartmem.tile"
 """Function attribute of a model with an open dimension, JSON: the ``items`` that the function computes, its predicted
 ``cost`` (steps of sums), ``least`` and ``most`` items of a call, ``axis`` and ``each`` (`analysis.items.Share`) of each
 of the ``inputs`` and ``outputs``, null for one without items, and the ``group`` of functions that differ in the items
-only."""
+only. With ``length``, the items are positions up to which the function computes, which takes their number as its last
+input (`ir.mask_positions`), and each of the inputs and outputs has a list of places, as positions may lie along two
+axes."""
 _ALLOCATE = "relax.memory.alloc_storage"
 
 
@@ -65,10 +67,21 @@ def tile_groups(mod: tvm.IRModule) -> list[dict]:
         if TILE not in (mod[name].attrs or {}):
             return []
         facts = json.loads(str(mod[name].attrs[TILE]))
-        common = {key: facts[key] for key in ("least", "most", "inputs", "outputs")}
+        common = {key: facts[key] for key in ("least", "most", "inputs", "outputs", "length") if key in facts}
         group = groups.setdefault(facts["group"], {**common, "tiles": []})
         group["tiles"].append({"function": name, "items": facts["items"], "cost": facts["cost"]})
     return list(groups.values())
+
+
+def places_of(share: Mapping | Sequence[Mapping] | None) -> list[Mapping]:
+    """Return the places of the items of an input or output of `TILE`: none, one, or, of positions, several."""
+    return [] if share is None else [share] if isinstance(share, Mapping) else list(share)
+
+
+def open_shape(group: Mapping, shape: Sequence[int], share: Mapping | Sequence[Mapping] | None) -> list:
+    """Return the shape of a group's input or output for people, with the range in place of its open dimensions."""
+    along = {each["axis"]: each for each in places_of(share)}
+    return [span_text(group, along[axis]) if axis in along else dim for axis, dim in enumerate(shape)]
 
 
 def span_text(group: Mapping, share: Mapping) -> str:
