@@ -258,7 +258,7 @@ PHASES = (
     Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     # Then kernels of attention get an input that later graph passes would not know.
-    Phase("slices", ("gather-rows", "slice-weights", "bound-keys"), _cpu),
+    Phase("slices", ("gather-rows", "slice-weights", "bound-keys", "skip-positions"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",
