@@ -88,8 +88,8 @@ def _open(data: dict) -> list[str]:
     sizes, texts = {each["function"]: each["inputs"] for each in data.get("sizes", ())}, []
     for group in data.get("open", ()):
         tile, inputs = group["tiles"][0], []
-        for each, share in zip(sizes[tile["function"]], group["inputs"], strict=True):
-            inputs.append(_tensor({**each, "shape": open_shape(group, each["shape"], share)}))
+        for number, each in enumerate(sizes[tile["function"]]):
+            inputs.append(_tensor({**each, "shape": open_shape(group, each["shape"], number)}))
         texts.append("; ".join(inputs))
     return texts
 

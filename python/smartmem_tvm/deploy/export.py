@@ -61,14 +61,8 @@ _SIZE = {"function": str, "inputs": [_INPUT], "outputs": [str], "own_outputs": [
 _PLACE = {"axis": json_data.is_size, "each": json_data.is_size}
 _SHARE = (_PLACE, [_PLACE], None)
 _TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
-_OPEN = {
-    "least": json_data.is_size,
-    "most": json_data.is_size,
-    "inputs": [_SHARE],
-    "outputs": [_SHARE],
-    "tiles": [_TILE],
-    "length?": bool,
-}
+_RANGE = {"least": json_data.is_size, "most": json_data.is_size, "inputs": [_SHARE], "outputs": [_SHARE]}
+_OPEN = {**_RANGE, "tiles": [_TILE], "length?": bool, "around?": _RANGE}
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
 # The fields that readers of a manifest need.
 _SHAPE = {

@@ -36,7 +36,7 @@ class Tiles:
     def __init__(self, groups: Sequence[Mapping], functions: Mapping[str, Sequence[Parameter]]):
         self._first = groups[0]["tiles"][0]["function"]
         self._names = [param.name for param in functions[self._first] if param.name != LENGTH]
-        self._groups = [(Capacities if each.get("length") else _Group)(each, functions) for each in groups]
+        self._groups = [_kind(each)(each, functions) for each in groups]
 
     def run(self, run: Run, inputs: Sequence, named: Mapping[str, object]) -> list[np.ndarray]:
         """Run the tiles that take the inputs, and return the outputs in order.
@@ -72,7 +72,7 @@ class _Group:
     _what = "items"
 
     def __init__(self, facts: Mapping, functions: Mapping[str, Sequence[Parameter]]):
-        self._facts, self._least, self._most = facts, facts["least"], facts["most"]
+        self._facts = facts
         self._inputs, self._outputs = facts["inputs"], facts["outputs"]
         self._tiles = {each["items"]: each for each in facts["tiles"]}
         one = facts["tiles"][0]
@@ -92,28 +92,29 @@ class _Group:
     def text(self, names: Sequence[str]) -> str:
         """Return the shapes of the inputs for a sentence."""
         texts = []
-        for name, dims, share in zip(names, self._dims, self._inputs, strict=True):
-            texts.append(f"'{name}' {shape_text(open_shape(self._facts, dims, share))}")
+        for number, (name, dims) in enumerate(zip(names, self._dims, strict=True)):
+            texts.append(f"'{name}' {shape_text(open_shape(self._facts, dims, number))}")
         return ", ".join(texts)
 
     def items(self, names: Sequence[str], shapes: Sequence[Shape]) -> int:
         """Return the number of items that all inputs have."""
+        return self._counted(names, shapes, self._facts, self._what)
+
+    def _counted(self, names: Sequence[str], shapes: Sequence[Shape], facts: Mapping, what: str) -> int:
         counts: dict[int, str] = {}
-        for name, shape, share in zip(names, shapes, self._inputs, strict=True):
+        for name, shape, share in zip(names, shapes, facts["inputs"], strict=True):
             for place in places_of(share):
                 count, rest = divmod(shape[place["axis"]], place["each"])
-                if rest or not self._least <= count <= self._most:
+                if rest or not facts["least"] <= count <= facts["most"]:
                     raise UserError(
                         f"Input '{name}' has shape {shape_text(shape)}, and this model takes {self.text(names)}: give "
-                        f"as many {self._what} as it takes, or compile it for more."
+                        f"as many {what} as it takes, or compile it for more."
                     )
                 counts.setdefault(count, name)
         if len(counts) > 1:
             (one, first), (other, second), *_ = counts.items()
-            raise UserError(
-                f"Input '{first}' has {one} {self._what} and input '{second}' {other}: give both as many."
-            )
-        return next(iter(counts))
+            raise UserError(f"Input '{first}' has {one} {what} and input '{second}' {other}: give both as many.")
+        return next(iter(counts), facts["least"])
 
     def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
         """Run the tiles of inputs that fit."""
@@ -158,6 +159,41 @@ class Capacities(_Group):
             given = [_longer(*pair, capacity, count) for pair in zip(values, self._inputs, strict=True)]
         results = run(*given, length, function=self._tiles[capacity]["function"])
         return [_cut(*pair, count) for pair in zip(results, self._outputs, strict=True)]
+
+
+class ItemsOfLength(Capacities):
+    """The capacities of a model with an open batch and an open length: each item is computed by itself."""
+
+    def __init__(self, facts: Mapping, functions: Mapping[str, Sequence[Parameter]]):
+        super().__init__(facts, functions)
+        self._around = facts["around"]
+        for number, share in enumerate(self._around["inputs"]):
+            dims, along = self._dims[number], [each["axis"] for each in places_of(share)]
+            self._dims[number] = tuple(None if axis in along else dim for axis, dim in enumerate(dims))
+
+    def items(self, names: Sequence[str], shapes: Sequence[Shape]) -> int:
+        """Return the number of positions that all inputs have."""
+        self._counted(names, shapes, self._around, "items")
+        return super().items(names, shapes)
+
+    def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
+        """Run the capacity for one item after the other."""
+        inputs, outputs = self._around["inputs"], self._around["outputs"]
+        arrays = [value if share is None else _array(value) for value, share in zip(values, inputs, strict=True)]
+        items = next(
+            array.shape[share["axis"]] // share["each"]
+            for array, share in zip(arrays, inputs, strict=True)
+            if share is not None
+        )
+        parts = []
+        for number in range(items):
+            given = [_items(*pair, number, 1, items) for pair in zip(arrays, inputs, strict=True)]
+            parts.append(super().run(run, given, count))
+        return [_joined(pieces, share) for pieces, share in zip(zip(*parts), outputs, strict=True)]
+
+
+def _kind(facts: Mapping) -> type[_Group]:
+    return ItemsOfLength if "around" in facts else Capacities if facts.get("length") else _Group
 
 
 def _given(params: Sequence[Parameter]) -> list[Parameter]:

@@ -8,7 +8,7 @@ length. `deploy.tiles` copies inputs into the smallest capacity that is enough, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,15 @@ class Lengths:
         Length -> the model bound to it, and its module.
     refusal : callable
         Reason -> the error to raise.
+    items : mapping, optional
+        Of a model with an open batch besides, ``around`` of `ir.several_sizes.TILE`; `load` has one item.
     """
 
     number: int
     range: Range
     load: Callable[[int], Loaded]
     refusal: Callable[[Mixed], UserError]
+    items: Mapping | None = None
 
     def functions(self) -> list[Loaded]:
         """Return the model at each capacity, with its module, which takes the length as a further input.
@@ -109,6 +112,7 @@ class Lengths:
             "inputs": [_along(each) for each in work.inputs],
             "outputs": [_along(each) for each in work.outputs],
             "length": True,
+            **({"around": self.items} if self.items is not None else {}),
         }
         mod[MAIN] = mod[MAIN].with_attr(TILE, json.dumps(facts))
         return mod

@@ -22,7 +22,8 @@ TILE = "smartmem.tile"
 of the ``inputs`` and ``outputs``, null for one without items, and the ``group`` of functions that differ in the items
 only. With ``length``, the items are positions up to which the function computes, which takes their number as its last
 input (`ir.mask_positions`), and each of the inputs and outputs has a list of places, as positions may lie along two
-axes."""
+axes; ``around`` then has ``least``, ``most``, ``inputs`` and ``outputs`` of items that are computed one by one."""
+_COMMON = ("least", "most", "inputs", "outputs")
 _ALLOCATE = "relax.memory.alloc_storage"
 
 
@@ -67,7 +68,7 @@ def tile_groups(mod: tvm.IRModule) -> list[dict]:
         if TILE not in (mod[name].attrs or {}):
             return []
         facts = json.loads(str(mod[name].attrs[TILE]))
-        common = {key: facts[key] for key in ("least", "most", "inputs", "outputs", "length") if key in facts}
+        common = {key: facts[key] for key in (*_COMMON, "length", "around") if key in facts}
         group = groups.setdefault(facts["group"], {**common, "tiles": []})
         group["tiles"].append({"function": name, "items": facts["items"], "cost": facts["cost"]})
     return list(groups.values())
@@ -78,10 +79,13 @@ def places_of(share: Mapping | Sequence[Mapping] | None) -> list[Mapping]:
     return [] if share is None else [share] if isinstance(share, Mapping) else list(share)
 
 
-def open_shape(group: Mapping, shape: Sequence[int], share: Mapping | Sequence[Mapping] | None) -> list:
-    """Return the shape of a group's input or output for people, with the range in place of its open dimensions."""
-    along = {each["axis"]: each for each in places_of(share)}
-    return [span_text(group, along[axis]) if axis in along else dim for axis, dim in enumerate(shape)]
+def open_shape(group: Mapping, shape: Sequence[int], number: int) -> list:
+    """Return the shape of a group's input for people, with the ranges in place of its open dimensions."""
+    along = {}
+    for ranges in (group.get("around"), group):
+        for each in places_of(ranges["inputs"][number]) if ranges is not None else ():
+            along[each["axis"]] = span_text(ranges, each)
+    return [along.get(axis, dim) for axis, dim in enumerate(shape)]
 
 
 def span_text(group: Mapping, share: Mapping) -> str:
