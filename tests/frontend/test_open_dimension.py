@@ -89,7 +89,6 @@ MIXED = {
         {},
         "operator 'divide' .* differs with the size of the open dimension",
     ),
-    "variance": ([("MeanVarianceNormalization", ["x"], "y", {"axes": [0]})], {}, "operator '.*'"),
     "windows that go on by two": (
         [
             ("Unsqueeze", ["x", "one"], "u", {}),

@@ -38,6 +38,7 @@ REDUCED = {
         _ROWS,
         {},
     ),
+    "variance": ([("MeanVarianceNormalization", ["x"], "y", {"axes": [0]})], _ROWS, {}),
     "norm over the positions": (
         [
             ("ReduceMean", ["x"], "m", {"axes": [0]}),

@@ -276,6 +276,11 @@ class _Operator:
             ]
             if readings[0].text != readings[1].text or not self._alike(before, stage):
                 raise Mixed("computes something else for another length")
+            growing = [
+                other.var for one, other in zip(before.iters, stage.iters) if int(one.dom.extent) != int(other.dom.extent)
+            ]
+            if any(var in growing and not readings[1].runs_along(var) for var in stage.reduction):
+                raise Mixed("adds up something for each position besides what it reads there")
             self._note(readings[1], places, last and any(stage.body.buffer.same_as(b) for b in large.outputs))
 
     def _alike(self, before: Stage, stage: Stage) -> bool:
@@ -315,6 +320,7 @@ class _Reading:
         self.reduced: dict = {}  # variable that stands for a load -> whether it runs over all positions
         self.loads: dict = {}
         self.where: list[str] = []
+        self.along: list = []  # iterators of sums that run over all positions
         self.text = self._text()
 
     def _positions(self) -> dict:
@@ -360,13 +366,18 @@ class _Reading:
                 index = self.analyzer.simplify(index)
                 share = next((each for each in self.shares.get(load.source, ()) if each.axis == axis), None)
                 places.append(str(index) if share is None else self._along(load.source, share, index, var))
-            self.where.append(" ".join(places))
+            self.where.append(" ".join(map(str, places)))
+            unknown.append(None in places)
             return var
 
-        return self.analyzer.simplify(mapped(value, (ir.TensorLoad, stand_in)))
+        unknown: list[bool] = []
+        shown = self.analyzer.simplify(mapped(value, (ir.TensorLoad, stand_in)))
+        if any(unknown):  # an error in the callback would leave TVM's memory broken
+            raise Mixed("reads other positions than the one that it writes, and does not add all of them up")
+        return shown
 
-    def _along(self, buffer, share: Share, index, var) -> str:
-        """Return how an index runs along the positions of a tensor."""
+    def _along(self, buffer, share: Share, index, var) -> str | None:
+        """Return how an index runs along the positions of a tensor; None if that is not known."""
         each = tirx.const(share.each, index.ty.dtype)
         for axis, position in self.positions.items():
             rest = self.analyzer.simplify(index - position * each)
@@ -377,16 +388,18 @@ class _Reading:
             extent = self.stage.extents[iterator]
             step = each if extent == self.length else tirx.const(1, index.ty.dtype)
             rest = self.analyzer.simplify(index - iterator * step)
-            whole = extent == self.length * share.each or (extent == self.length and self._within(rest, share.each))
-            if whole and iterator not in variables(rest) and not self._has_position(rest) and self._spans(rest, share):
+            whole = extent in (self.length, self.length * share.each) and self._within(rest, share.each)
+            if whole and iterator not in variables(rest) and not self._has_position(rest):
                 self.reduced[var].append((buffer, share.axis))
+                self.along.append(iterator)
                 return f"all {iterator.name} + {rest}"
         if not self._has_position(index) and self._is_early(index, share):
             return f"at {index}"
-        raise Mixed("reads other positions than the one that it writes, and does not add all of them up")
+        return None
 
-    def _spans(self, rest, share: Share) -> bool:
-        return self._within(rest, share.each)
+    def runs_along(self, iterator) -> bool:
+        """Whether a load has an iterator of a sum as its position."""
+        return any(iterator.same_as(each) for each in self.along)
 
     def _has_position(self, expr) -> bool:
         return any(each.same_as(var) for var in variables(expr) for each in self.positions.values())
