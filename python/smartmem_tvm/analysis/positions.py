@@ -27,7 +27,6 @@ from ..ir.graph import CALL_TIR
 from ..ir.index_map import is_if_then_else, variables
 from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
 from ..ir.public_functions import MAIN
-from ..ir.walk import collect
 from .items import LOOPS, Mixed, Share, bindings_of, operator_of
 
 Shares = tuple[Share, ...]
@@ -277,7 +276,9 @@ class _Operator:
             if readings[0].text != readings[1].text or not self._alike(before, stage):
                 raise Mixed("computes something else for another length")
             growing = [
-                other.var for one, other in zip(before.iters, stage.iters) if int(one.dom.extent) != int(other.dom.extent)
+                other.var
+                for one, other in zip(before.iters, stage.iters)
+                if int(one.dom.extent) != int(other.dom.extent)
             ]
             if any(var in growing and not readings[1].runs_along(var) for var in stage.reduction):
                 raise Mixed("adds up something for each position besides what it reads there")
@@ -286,8 +287,7 @@ class _Operator:
     def _alike(self, before: Stage, stage: Stage) -> bool:
         pairs = zip(before.iters, stage.iters)
         return len(before.iters) == len(stage.iters) and all(
-            (a := int(one.dom.extent)) == (b := int(other.dom.extent))
-            or a * self.lengths[1] == b * self.lengths[0]
+            (a := int(one.dom.extent)) == (b := int(other.dom.extent)) or a * self.lengths[1] == b * self.lengths[0]
             for one, other in pairs
         )
 
@@ -413,7 +413,7 @@ class _Reading:
         most = self.least * share.each
         if index in self.loads:
             values = self.places.get(self.loads[index].source, (None, None))[1]
-            return values is not None and values.size > 0 and 0 <= values.min() and values.max() < most
+            return values is not None and values.size > 0 and values.min() >= 0 and values.max() < most
         return not any(each in self.loads for each in variables(index)) and self._within(index, most)
 
     def _identity(self, value) -> None:
@@ -480,12 +480,11 @@ def _window(operator: _Operator) -> bool:
     """A convolution, or a maximum over windows: reads behind the length find what is in the padding."""
     attrs = operator.values[1].attrs
     layout = str(attrs.layout if operator.found.name.startswith("nn.max") else attrs.data_layout)
-    axes = [each.axis for each in operator.shares[0]]
+    axes, sides = [each.axis for each in operator.shares[0]], [each for each in layout if each in "DHW"]
     for axis in axes:
-        place = "DHW"["DHW".index("W") + 1 - sum(each in "DHW" for each in layout) :].find(layout[axis])
-        if place < 0 or len(operator.shares) > 1 and any(map(_any, operator.shares[1:])):
+        if layout[axis] not in sides or any(map(_any, operator.shares[1:])):
             raise Mixed("is a window along something else than the positions")
-        if int(attrs.strides[place]) != 1:
+        if int(attrs.strides[sides.index(layout[axis])]) != 1:
             raise Mixed("is a window that goes on by more than one position")
     operator.need(axes, LOWEST if operator.found.name.startswith("nn.max") else ZERO)
     return bool(axes)

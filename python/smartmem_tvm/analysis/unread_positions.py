@@ -37,20 +37,36 @@ class UnreadPositions:
     length : buffer or None
         The input with the length; None if the kernel has none.
     capacity : int
+    values : dict
+        Tensor -> its axes that are ``zero`` or ``lowest`` behind the length: what `computed` finds.
     """
 
     kernel: Kernel
     length: object
     capacity: int
-    _values: dict = field(default_factory=dict, init=False)
+    values: dict = field(default_factory=dict, init=False)
+
+    def hides(self, condition, index, each: int, analyzer) -> bool:
+        """Whether a condition only holds where ``index < length * each``."""
+        if isinstance(condition, tirx.And):
+            return self.hides(condition.a, index, each, analyzer) or self.hides(condition.b, index, each, analyzer)
+        if not isinstance(condition, tirx.LT) or self.length is None:
+            return False
+        most = tirx.Var("length", str(self.length.dtype))
+        bound = mapped(condition.b, (ir.TensorLoad, lambda load: most if load.source.same_as(self.length) else load))
+        if most not in variables(bound):
+            return False
+        wanted = tirx.Cast(condition.a.ty.dtype, most) if condition.a.ty.dtype != most.ty.dtype else most
+        more = analyzer.simplify(bound - wanted * tirx.const(each, condition.a.ty.dtype))
+        return _is_zero(more) and _is_zero(analyzer.simplify(condition.a - index))
 
     def computed(self, inputs: Mapping) -> Axes:
         """Return the axes of the result that are ``zero`` or ``lowest`` behind the length, from those of the inputs."""
-        self._values.update(inputs)
+        self.values.update(inputs)
         for stage in self.kernel.stages:
             if isinstance(stage.body, tirx.BufferStore):
-                self._values[stage.body.buffer] = self._computed(stage)
-        return self._values.get(self.kernel.outputs[0], {})
+                self.values[stage.body.buffer] = self._computed(stage)
+        return self.values.get(self.kernel.outputs[0], {})
 
     def _computed(self, stage: Stage) -> Axes:
         found = {}
@@ -200,28 +216,8 @@ class _Place:
             if index.same_as(self.key):
                 if self.zeros is not None and load.source.same_as(self.zeros):
                     return _ZERO
-                return self.whole._values.get(load.source, {}).get(axis)
+                return self.whole.values.get(load.source, {}).get(axis)
         return None
-
-
-def _hides(self: UnreadPositions, condition, index, each: int, analyzer) -> bool:
-    """Whether a condition only holds where ``index < length * each``."""
-    if isinstance(condition, tirx.And):
-        return self.hides(condition.a, index, each, analyzer) or self.hides(condition.b, index, each, analyzer)
-    if not isinstance(condition, tirx.LT) or self.length is None:
-        return False
-    most = tirx.Var("length", str(self.length.dtype))
-    bound = mapped(
-        condition.b, (ir.TensorLoad, lambda load: most if load.source.same_as(self.length) else load)
-    )
-    if most not in variables(bound):
-        return False
-    wanted = tirx.Cast(condition.a.ty.dtype, most) if condition.a.ty.dtype != most.ty.dtype else most
-    more = analyzer.simplify(bound - wanted * tirx.const(each, condition.a.ty.dtype))
-    return _is_zero(more) and _is_zero(analyzer.simplify(condition.a - index))
-
-
-UnreadPositions.hides = _hides
 
 
 def _is_zero(expr) -> bool:
@@ -232,7 +228,10 @@ def guarded_loads(expr, buffer, conditions: tuple = ()) -> list[tuple]:
     """Return the loads of a tensor in an expression, each with the conditions of the selects that choose it."""
     if isinstance(expr, tirx.Select):
         chosen = guarded_loads(expr.true_value, buffer, (*conditions, expr.condition))
-        other = [*guarded_loads(expr.condition, buffer, conditions), *guarded_loads(expr.false_value, buffer, conditions)]
+        other = [
+            *guarded_loads(expr.condition, buffer, conditions),
+            *guarded_loads(expr.false_value, buffer, conditions),
+        ]
         return [*chosen, *other]
     found = [(expr, list(conditions))] if isinstance(expr, ir.TensorLoad) and expr.source.same_as(buffer) else []
     for part in _parts(expr):

@@ -263,7 +263,7 @@ class _Group:
         """Return the error for a dimension that does not stay open."""
         model = self.at(self.range.most)
         return UserError(
-            f"{model.name}: a dimension given as {self.range} stays open where a longer one has the same beginning, and "
+            f"{model.name}: a dimension given as {self.range} stays open if a longer one begins in the same way, and "
             f"{reason}: give a list of sizes instead, as in --shape 'x:{{1,4,8}},3,224,224'."
         )
 

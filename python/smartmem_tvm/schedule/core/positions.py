@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 from tvm import ir, s_tir, sym, tirx
 
-from ...ir.kernel import POSITIONS, shape_of
 from ...ir.index_map import variables
-from .nest import VECTOR, block, fresh, index, index_type, loop
+from ...ir.kernel import POSITIONS, shape_of
+from .nest import SERIAL, VECTOR, block, fresh, index, index_type, loop
+
+_VECTOR = 64  # numbers of a vectorized loop that writes zeros: chosen, four of the widest registers
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +121,7 @@ def _zeros(positions: _Positions) -> tirx.Stmt:
     output, axis = positions.output, positions.axis
     shape = shape_of(output)
     with index_type("int64"):
-        start = positions.end("int64")
+        start = tirx.max(positions.end("int64"), index(0))
 
         def at(indices: list) -> tirx.Stmt:
             place = len(indices)
@@ -128,6 +130,8 @@ def _zeros(positions: _Positions) -> tirx.Stmt:
             if place == axis:
                 return loop(index(shape[axis]) - start, lambda i: at([*indices, start + i]), "behind")
             last = place == len(shape) - 1 and shape[place] > 1
-            return loop(shape[place], lambda i: at([*indices, i]), "i", VECTOR if last and shape[place] <= 64 else 0)
+            return loop(
+                shape[place], lambda i: at([*indices, i]), "i", VECTOR if last and shape[place] <= _VECTOR else SERIAL
+            )
 
         return at([])

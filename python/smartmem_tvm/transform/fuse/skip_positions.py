@@ -11,7 +11,7 @@ from tvm import ir, relax, tirx
 
 from ...analysis.unread_positions import ANYTHING, ZEROS, Axes, UnreadPositions
 from ...ir.graph import Graph, Node, rewrite_graphs
-from ...ir.kernel import POSITIONS, Opaque
+from ...ir.kernel import POSITIONS
 from ...ir.mask_positions import LENGTH
 from ...ir.several_sizes import TILE, places_of
 
@@ -32,8 +32,8 @@ class SkipPositions:
 
     What is unread follows backwards from the results, which `deploy.tiles` cuts, through the loops of all kernels
     (`analysis.unread_positions`). Each kernel with such positions gets the length as an input and an attribute
-    (`ir.kernel.POSITIONS`), which rules follow (`schedule.core.positions`). Where sums multiply the positions with zero,
-    the kernel ends with a loop that writes zeros there.
+    (`ir.kernel.POSITIONS`), which rules follow (`schedule.core.positions`). Where sums multiply the positions with
+    zero, the kernel ends with a loop that writes zeros there.
 
     Refused are tensors that something reads in another way, and functions without a length.
     """
