@@ -15,6 +15,7 @@ from ..ir.several_sizes import open_shape, places_of
 from ..tensor_arrays import array_of
 from .arguments import Parameter, TensorKind, foreign, in_order
 
+_KNOWN = 4096  # shapes of inputs that are remembered: chosen, a megabyte
 Shape = tuple[int, ...]
 Run = Callable[..., list[np.ndarray]]
 
@@ -37,6 +38,7 @@ class Tiles:
         self._first = groups[0]["tiles"][0]["function"]
         self._names = [param.name for param in functions[self._first] if param.name != LENGTH]
         self._groups = [_kind(each)(each, functions) for each in groups]
+        self._known: dict[tuple, tuple[_Group, int]] = {}  # shapes of the inputs -> their group, and the items
 
     def run(self, run: Run, inputs: Sequence, named: Mapping[str, object]) -> list[np.ndarray]:
         """Run the tiles that take the inputs, and return the outputs in order.
@@ -53,6 +55,9 @@ class Tiles:
         UserError
             If the inputs have other shapes, more items than the model takes, or differ in their number of items.
         """
+        found = None if named else self._found(inputs)
+        if found is not None:
+            return found[0].run(run, inputs, found[1])
         values = in_order(self._names, inputs, named)
         if values is None:
             return run(*inputs, function=self._first, **named)  # which refuses them
@@ -63,7 +68,17 @@ class Tiles:
             given = ", ".join(f"'{name}' {shape_text(shape)}" for name, shape in zip(self._names, shapes, strict=True))
             known = "; or ".join(each.text(self._names) for each in self._groups)
             raise UserError(f"This model takes {known}, and {given} came: give these shapes, or compile it for others.")
-        return group.run(run, values, group.items(self._names, shapes))
+        count = group.items(self._names, shapes)
+        if len(self._known) < _KNOWN:
+            self._known[tuple(shapes)] = group, count
+        return group.run(run, values, count)
+
+    def _found(self, inputs: Sequence) -> tuple[_Group, int] | None:
+        """Return the group and the items of arrays whose shapes came before, in a few microseconds."""
+        try:
+            return self._known.get(tuple([each.shape for each in inputs]))
+        except (AttributeError, TypeError):  # by name, or no arrays
+            return None
 
 
 class _Group:
@@ -118,9 +133,9 @@ class _Group:
 
     def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
         """Run the tiles of inputs that fit."""
-        tiles = self.cover(count)
-        if sum(tiles) == count and len(tiles) == 1:
+        if count in self._tiles:
             return run(*values, function=self._tiles[count]["function"])
+        tiles = self.cover(count)
         arrays = [value if share is None else _array(value) for value, share in zip(values, self._inputs, strict=True)]
         parts, done = [], 0
         for items in tiles:
