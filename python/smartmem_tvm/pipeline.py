@@ -252,13 +252,14 @@ PHASES = (
     Phase("layout", ("select-layout", "plan-layout"), _selects_layout),
     # SmartMem's rule slows other kernels down on CPUs. All kernels around convolutions gain by channels-innermost;
     # elsewhere the planner needs measured costs.
-    Phase("layout", ("channels-innermost", "plan-layout"), _cpu),
+    # Lengths after layouts, as it notes along which dimension of a tensor the positions lie.
+    Phase("layout", ("channels-innermost", "plan-layout", "skip-positions"), _cpu),
     Phase("layout", ("plan-layout",), _other_buffers),
     # After layouts: these passes read how tensors are stored.
     Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     # Then kernels of attention get an input that later graph passes would not know.
-    Phase("slices", ("gather-rows", "slice-weights", "bound-keys", "skip-positions"), _cpu),
+    Phase("slices", ("gather-rows", "slice-weights", "bound-keys"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",

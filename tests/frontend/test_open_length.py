@@ -153,7 +153,7 @@ def test_a_recurrent_layer_is_refused():
         ("GRU", ["u", "w", "r"], "y", {"hidden_size": 4}),
     ]
     proto = model(nodes, _ROWS, {"one": np.array([1]), **constants})
-    with pytest.raises(UserError, match="operator 'gru' .*: give a list of sizes instead"):
+    with pytest.raises(UserError, match=r"operator 'gru' .*: give a list of sizes instead"):
         from_onnx(proto, dims(proto, "2..5"))
 
 

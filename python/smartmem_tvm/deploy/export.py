@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -141,12 +141,12 @@ class Loaded(Runnable):
     def _first(self) -> Session:
         from .inference_session import Session
         from .several_sizes import SizeChoice
-        from .tiles import Tiles
+        from .tiles import Tiles, length_of
 
         sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
         described, caches = _functions(self.manifest), _cache_plan(self.manifest)
         functions = {name: caches.inputs(name, _parameters(each)) for name, each in described.items()}
-        functions = {name: [*each, *_length(self.open, name)] for name, each in functions.items()}
+        functions = {name: [*each, *length_of(self.open, name)] for name, each in functions.items()}
         outputs = {name: caches.outputs(name, _outputs(each)) for name, each in described.items()}
         every = {name: [param["name"] for param in each["inputs"]] for name, each in described.items()}
         choose = SizeChoice(functions) if sizes else None
@@ -163,15 +163,6 @@ def _parameters(described: Mapping) -> list[Parameter]:
     from .arguments import parameter_of_file
 
     return [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in described["inputs"]]
-
-
-def _length(groups: Sequence[Mapping], function: str) -> list[Parameter]:
-    """Return the parameter of a function that takes a length, which is no input of the model."""
-    from ..ir.mask_positions import LENGTH
-    from .arguments import parameter_of_file
-
-    takes = any(group.get("length") and function == each["function"] for group in groups for each in group["tiles"])
-    return [parameter_of_file(LENGTH, (1,), "int64")] if takes else []
 
 
 def _functions(manifest: Mapping) -> dict[str, Mapping]:

@@ -13,11 +13,17 @@ from ..errors import UserError, shape_text
 from ..ir.mask_positions import LENGTH
 from ..ir.several_sizes import open_shape, places_of
 from ..tensor_arrays import array_of
-from .arguments import Parameter, TensorKind, foreign, in_order
+from .arguments import Parameter, TensorKind, foreign, in_order, parameter_of_file
 
 _KNOWN = 4096  # shapes of inputs that are remembered: chosen, a megabyte
 Shape = tuple[int, ...]
 Run = Callable[..., list[np.ndarray]]
+
+
+def length_of(groups: Sequence[Mapping], function: str) -> list[Parameter]:
+    """Return the parameter of a function that takes a length, which is no input of the model; none of another one."""
+    takes = any(group.get("length") and function == each["function"] for group in groups for each in group["tiles"])
+    return [parameter_of_file(LENGTH, (1,), "int64")] if takes else []
 
 
 class Tiles:

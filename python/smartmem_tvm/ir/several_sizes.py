@@ -65,13 +65,19 @@ def tile_groups(mod: tvm.IRModule) -> list[dict]:
     """
     groups: dict[int, dict] = {}
     for name in size_functions(mod):
-        if TILE not in (mod[name].attrs or {}):
+        facts = tile_of(mod[name])
+        if facts is None:
             return []
-        facts = json.loads(str(mod[name].attrs[TILE]))
         common = {key: facts[key] for key in (*_COMMON, "length", "around") if key in facts}
         group = groups.setdefault(facts["group"], {**common, "tiles": []})
         group["tiles"].append({"function": name, "items": facts["items"], "cost": facts["cost"]})
     return list(groups.values())
+
+
+def tile_of(func: relax.Function) -> dict | None:
+    """Return what `TILE` says of a function; None if it has none."""
+    attrs = func.attrs or {}
+    return json.loads(str(attrs[TILE])) if TILE in attrs else None
 
 
 def places_of(share: Mapping | Sequence[Mapping] | None) -> list[Mapping]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
+from ..ir.kernel import POSITIONS
 from ..ir.walk import contains
 from .choose import choose, rules_for
 from .core.decisions import DECISIONS, given_rule, in_force
@@ -54,7 +55,9 @@ class ScheduleKernels:
         for name, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc) and is_open(func):
                 with positions_of(func):
-                    result[name] = with_zeros(self._schedule(func, name.name_hint))
+                    result[name] = self._schedule(func, name.name_hint)
+            if isinstance(func, tirx.PrimFunc) and POSITIONS in (func.attrs or {}):
+                result[name] = with_zeros(result[name])
         return result
 
     def _schedule(self, func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 
 import tvm
@@ -13,7 +12,7 @@ from ...analysis.unread_positions import ANYTHING, ZEROS, Axes, UnreadPositions
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import POSITIONS
 from ...ir.mask_positions import LENGTH
-from ...ir.several_sizes import TILE, places_of
+from ...ir.several_sizes import TILE, places_of, tile_of
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SkipPositions")
@@ -64,7 +63,7 @@ class _Skips:
         self.length = _length(func)
         if self.length is None:
             return []
-        facts = json.loads(str(func.attrs[TILE]))
+        facts = tile_of(func)
         self.capacity = facts["items"]
         if self.capacity == 1:
             return []
