@@ -4,6 +4,7 @@
 
 python benchmarks/open_dimension.py                                       # ResNet-18, batches of 1 to 16
 python benchmarks/open_dimension.py bert.onnx ids:1..8,64 mask:1..8,64 --items 1 5 8
+python benchmarks/open_dimension.py bert.onnx ids:1,1..128 mask:1,1..128 --items 1 7 16 37 64 100 128 --rounds 50
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def main() -> None:
     found = read_open(source, parse_lists(args.shapes or ["x:1..16,3,224,224"]))
     model = smartmem_tvm.compile(found.module)
     seconds = time.process_time() - start
-    session, rows = reference(source), []
+    session, rows, runs = reference(source), [], []
     for items in args.items:
         (bound,) = found.at(items)
         arrays = random_inputs(bound.inputs, id_limits(bound.proto))
@@ -73,12 +74,14 @@ def main() -> None:
         alone = time.process_time() - start
         wanted, got = session.run(None, arrays), model.run(arrays)
         error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(got, wanted, strict=True))
-        runs = [partial(model.run, arrays), partial(static.run, arrays), partial(session.run, None, arrays)]
-        opened, fixed, other = processor_ms(runs, args.rounds)
+        runs += [partial(model.run, arrays), partial(static.run, arrays), partial(session.run, None, arrays)]
         kernels = graph_cost(static.graph)
-        rows.append({"items": items, "open_ms": opened, "static_ms": fixed, "onnxruntime_ms": other, "error": error})
-        rows[-1] |= {"static_compile_s": alone, "static_kernels": kernels.kernels, "layout": kernels.layout_kernels}
-        print(json.dumps(rows[-1]), flush=True)
+        rows.append({"items": items, "error": error, "static_compile_s": alone})
+        rows[-1] |= {"static_kernels": kernels.kernels, "layout": kernels.layout_kernels}
+    times = processor_ms(runs, args.rounds)
+    for row, each in zip(rows, zip(times[::3], times[1::3], times[2::3])):
+        row |= dict(zip(("open_ms", "static_ms", "onnxruntime_ms"), each, strict=True))
+        print(json.dumps(row), flush=True)
     tiles = {
         each["items"]: (cost.kernels, cost.layout_kernels)
         for group in model.open

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, shape_text
-from ..ir.several_sizes import places_of
 from .console import Result, megabytes, step
 from .model import parse_shapes, parse_values
 
@@ -291,6 +290,8 @@ def _open_size(
 
 def _counts(spec: Spec, group: Mapping, wanted: Mapping[str, tuple[int, ...]]) -> list[int]:
     """Return the number of items that a wanted shape has, as a list of at most one."""
+    from ..ir.several_sizes import places_of
+
     for name, share in zip(spec, group["inputs"], strict=True):
         for place in places_of(share):
             if len(wanted.get(name, ())) > place["axis"]:
@@ -301,6 +302,8 @@ def _counts(spec: Spec, group: Mapping, wanted: Mapping[str, tuple[int, ...]]) -
 
 def _scaled(spec: Spec, group: Mapping, before: int, items: int) -> Spec:
     """Return inputs with another number of items."""
+    from ..ir.several_sizes import places_of
+
     found = {}
     for (name, (shape, dtype)), share in zip(spec.items(), group["inputs"], strict=True):
         along = {each["axis"] for each in places_of(share)}
