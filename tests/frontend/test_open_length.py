@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import smartmem_tvm
 from open_models import N, dims, drawn, expected, model, sentence, weights
@@ -144,6 +145,24 @@ def test_an_open_batch_besides():
     for shape, words in (((5, 7), "as many items"), ((2, 10), "as many positions"), ((2, 7, 1), r"\(1..4\)x\(5..9\)")):
         with pytest.raises(UserError, match=words):
             found.run(np.zeros(shape, "int64"))
+
+
+def test_places_that_are_counted_are_numbers_of_rows():
+    """As of RoBERTa: what is an index is computed behind the length, too."""
+    nodes = [
+        ("Cast", ["x"], "i", {"to": 7}),
+        ("Sub", ["i", "one"], "z", {}),
+        ("Cast", ["z"], "b", {"to": 9}),
+        ("Cast", ["b"], "c", {"to": 7}),
+        ("CumSum", ["c", "axis"], "s", {}),
+        ("Mul", ["s", "c"], "p", {}),
+        ("Gather", ["table", "p"], "e", {}),
+        ("MatMul", ["e", "w"], "m", {}),
+        ("ReduceMean", ["m"], "y", {"axes": [1]}),
+    ]
+    constants = {"one": np.array(1), "axis": np.array(1), "table": weights(40, 6), "w": weights(6, 5)}
+    proto = model(nodes, [1, N], constants, TensorProto.INT64)
+    check(proto, compiled(proto, "2..33"), (2, 7, 17, 33))
 
 
 def test_a_recurrent_layer_is_refused():

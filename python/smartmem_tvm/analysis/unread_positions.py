@@ -137,7 +137,9 @@ class _Stage:
                 self.analyzer.bind(inside, ir.Range(0, tirx.IntImm(var.ty.dtype, each)))
                 self.places.append((var, position, position * tirx.const(each, var.ty.dtype) + inside))
 
-    def word(self, load, conditions: list, axis: int) -> str | None:
+    def word(self, load, conditions: list, as_index: bool, axis: int) -> str | None:
+        if as_index:
+            return None  # anything might be the number of a row that a table has not
         index, each = load.indices[axis], shape_of(load.source)[axis] // self.whole.capacity
         if any(self.whole.hides(condition, index, each, self.analyzer) for condition in conditions):
             return ANYTHING
@@ -224,18 +226,22 @@ def _is_zero(expr) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr) == 0
 
 
-def guarded_loads(expr, buffer, conditions: tuple = ()) -> list[tuple]:
-    """Return the loads of a tensor in an expression, each with the conditions of the selects that choose it."""
+def guarded_loads(expr, buffer, conditions: tuple = (), as_index: bool = False) -> list[tuple]:
+    """Return the loads of a tensor in an expression.
+
+    Returns
+    -------
+    list of tuple
+        Each load with the conditions of the selects that choose it, and whether it is, or makes, an index.
+    """
     if isinstance(expr, tirx.Select):
-        chosen = guarded_loads(expr.true_value, buffer, (*conditions, expr.condition))
-        other = [
-            *guarded_loads(expr.condition, buffer, conditions),
-            *guarded_loads(expr.false_value, buffer, conditions),
-        ]
-        return [*chosen, *other]
-    found = [(expr, list(conditions))] if isinstance(expr, ir.TensorLoad) and expr.source.same_as(buffer) else []
+        chosen = guarded_loads(expr.true_value, buffer, (*conditions, expr.condition), as_index)
+        others = (guarded_loads(part, buffer, conditions, as_index) for part in (expr.condition, expr.false_value))
+        return [*chosen, *(each for found in others for each in found)]
+    is_load = isinstance(expr, ir.TensorLoad)
+    found = [(expr, list(conditions), as_index)] if is_load and expr.source.same_as(buffer) else []
     for part in _parts(expr):
-        found += guarded_loads(part, buffer, conditions)
+        found += guarded_loads(part, buffer, conditions, as_index or is_load)
     return found
 
 
