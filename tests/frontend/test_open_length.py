@@ -116,14 +116,14 @@ def check(proto, found, lengths):
 def test_operators_that_reduce_over_the_open_dimension(case):
     nodes, shape, constants = REDUCED[case]
     proto = model(nodes, shape, constants)
-    check(proto, compiled(proto, "3..13"), (3, 5, 7, 8, 11, 13))
+    check(proto, compiled(proto, "3..7"), (3, 4, 5, 7))
 
 
 def test_attention_with_a_mean():
     proto = sentence()
-    found = compiled(proto, "1..21")
-    assert [each["items"] for each in found.open[0]["tiles"]] == capacities(1, 21)
-    check(proto, found, (1, 2, 3, 7, 13, 16, 17, 21))
+    found = compiled(proto, "1..13")
+    assert [each["items"] for each in found.open[0]["tiles"]] == capacities(1, 13)
+    check(proto, found, (1, 2, 3, 7, 8, 11, 13))
     for tile in found.open[0]["tiles"]:
         alone = graph_cost(smartmem_tvm.optimize(from_onnx(proto, dims(proto, tile["items"]))))
         cost = graph_cost(found.graph, tile["function"])
@@ -162,7 +162,7 @@ def test_places_that_are_counted_are_numbers_of_rows():
     ]
     constants = {"one": np.array(1), "axis": np.array(1), "table": weights(40, 6), "w": weights(6, 5)}
     proto = model(nodes, [1, N], constants, TensorProto.INT64)
-    check(proto, compiled(proto, "2..33"), (2, 7, 17, 33))
+    check(proto, compiled(proto, "5..9"), (5, 7, 8, 9))
 
 
 def test_a_recurrent_layer_is_refused():
@@ -214,4 +214,4 @@ def test_drawn_chains_of_operators(seed):
     proto = model(nodes, [1, N, width], constants)
     first = next((constants[f"w{n}"].shape[0] for n in range(6) if f"w{n}" in constants), width)
     proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = first
-    check(proto, compiled(proto, "2..11"), (2, 3, 7, 8, 11))
+    check(proto, compiled(proto, "3..7"), (3, 4, 5, 7))

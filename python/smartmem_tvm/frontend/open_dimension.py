@@ -3,7 +3,8 @@
 
 The front end and the passes need numbers for all sizes. So a model is imported for 2 and for 3 items, and
 `analysis.items` proves that it computes items apart. Then any number of items is a sum of tiles, and the module has a
-function for each tile, as a model of several sizes has. `deploy.tiles` cuts inputs into tiles.
+function for each tile, as a model of several sizes has. `deploy.tiles` cuts inputs into tiles. A dimension over which
+operators reduce is a length: `open_length`.
 """
 
 from __future__ import annotations
