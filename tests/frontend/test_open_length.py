@@ -2,6 +2,7 @@
 """A length that stays open: right beside ONNX Runtime for any number of positions, whatever lies behind them."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 
@@ -133,6 +134,29 @@ def test_attention_with_a_mean():
 def test_kernels_that_nothing_reads_behind_the_length_are_shortened():
     found = [each for each in read_log(compiled(sentence(), "15..16").graph) if each["pass"] == "SkipPositions"]
     assert len(found) >= 3 and any("but as zeros" in each["reason"] for each in found)
+
+
+def test_a_result_that_is_also_reduced():
+    nodes = [("Tanh", ["x"], "t", {}), ("ReduceMean", ["t"], "y", {"axes": [0]})]
+    proto = model(nodes, _ROWS)
+    proto.graph.output.insert(0, onnx.helper.make_tensor_value_info("t", TensorProto.FLOAT, None))
+    found = compiled(proto, "3..5")
+    x = weights(4, 4)
+    for got, wanted in zip(found.run(x), (np.tanh(x), np.tanh(x).mean(0, keepdims=True)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_attention_in_another_shape_need_no_mask_of_their_own():
+    nodes = [
+        ("Transpose", ["x"], "t", {"perm": [0, 2, 1]}),
+        ("MatMul", ["x", "t"], "s", {}),
+        ("Softmax", ["s"], "p", {"axis": -1}),
+        ("Unsqueeze", ["p", "one"], "u", {}),
+        ("Unsqueeze", ["x", "one"], "v", {}),
+        ("MatMul", ["u", "v"], "y", {}),
+    ]
+    module = from_onnx(model(nodes, [1, N, 4], {"one": np.array([1])}), {"x": (1, "7..8", 4)})
+    assert str(module["main_0"]).count("mask_positions") == 2  # the scores, and the values
 
 
 def test_an_open_batch_besides():

@@ -68,7 +68,8 @@ class _Masks:
             self._zeros(param, new, instead)
         for number, binding in enumerate(self.bindings):
             self._bind(number, binding, new, instead)
-        body, blocks = _replaced(main.body.body, instead), [relax.DataflowBlock(new)]
+        # The results are not the masked tensors: what is behind the length is cut.
+        body, blocks = main.body.body, [relax.DataflowBlock(new)]
         attrs = dict(main.attrs or {})
         attrs["input_names"] = [*map(str, attrs["input_names"]), LENGTH]
         if "num_input" in attrs:
@@ -105,6 +106,7 @@ class _Masks:
         """Whether a tensor is zero behind the length along an axis."""
         if not isinstance(value, ir.Var):
             return False
+        value, axis = self._moved(value, axis, finite=False)
         if axis in self.zeros.get(value, {}):
             return True
         number = self.made.get(value)
