@@ -61,12 +61,12 @@ class Tiles:
         UserError
             If the inputs have other shapes, more items than the model takes, or differ in their number of items.
         """
-        found = None if named else self._found(inputs)
-        if found is not None:
-            return found[0].run(run, inputs, found[1])
         values = in_order(self._names, inputs, named)
         if values is None:
             return run(*inputs, function=self._first, **named)  # which refuses them
+        found = self._found(values)
+        if found is not None:
+            return found[0].run(run, values, found[1])
         values = [value if hasattr(value, "shape") else np.asarray(value) for value in values]
         shapes = [tuple(map(int, value.shape)) for value in values]
         group = next((each for each in self._groups if each.fits(shapes)), None)
@@ -79,11 +79,11 @@ class Tiles:
             self._known[tuple(shapes)] = group, count
         return group.run(run, values, count)
 
-    def _found(self, inputs: Sequence) -> tuple[_Group, int] | None:
+    def _found(self, values: Sequence) -> tuple[_Group, int] | None:
         """Return the group and the items of arrays whose shapes came before, in a few microseconds."""
         try:
-            return self._known.get(tuple([each.shape for each in inputs]))
-        except (AttributeError, TypeError):  # by name, or no arrays
+            return self._known.get(tuple([each.shape for each in values]))
+        except (AttributeError, TypeError):  # no arrays
             return None
 
 
