@@ -65,6 +65,39 @@ def encoder(length=5, width=8, heads=2) -> onnx.ModelProto:
     return model(nodes, [N, length], constants, TensorProto.INT64)
 
 
+def sentence(width=8, heads=2, most=64) -> onnx.ModelProto:
+    """Attention over ids (1, n), as exporters write it, with places, a norm, and the mean of all positions."""
+    each = width // heads
+    nodes = [
+        ("Gather", ["table", "x"], "e", {}),
+        ("Shape", ["x"], "n", {"start": 1, "end": 2}),
+        ("Slice", ["places", "zero", "n", "zero"], "place", {}),
+        ("Add", ["e", "place"], "h", {}),
+    ]
+    for name in "qkv":
+        nodes += [
+            ("MatMul", ["h", f"w{name}"], f"{name}0", {}),
+            ("Add", [f"{name}0", "bias"], f"{name}1", {}),
+            ("Reshape", [f"{name}1", "split"], f"{name}2", {}),
+            ("Transpose", [f"{name}2"], name, {"perm": [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]}),
+        ]
+    nodes += [
+        ("MatMul", ["q", "k"], "s0", {}),
+        ("Softmax", ["s0"], "p", {"axis": -1}),
+        ("MatMul", ["p", "v"], "o", {}),
+        ("Transpose", ["o"], "o1", {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["o1", "joined"], "o2", {}),
+        ("Add", ["o2", "h"], "o3", {}),
+        ("LayerNormalization", ["o3", "scale", "bias"], "l", {}),
+        ("ReduceMean", ["l"], "y", {"axes": [1], "keepdims": 0}),
+    ]
+    constants = {f"w{name}": weights(width, width, seed=number) for number, name in enumerate("qkv")}
+    constants |= {"split": np.array([0, 0, heads, each]), "joined": np.array([0, 0, width]), "zero": np.array([0])}
+    constants |= {"table": weights(11, width), "places": weights(most, width, seed=3), "bias": weights(width, seed=4)}
+    constants |= {"scale": weights(width, seed=5)}
+    return model(nodes, [1, N], constants, TensorProto.INT64)
+
+
 def expected(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     """What ONNX Runtime computes."""
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -282,6 +282,7 @@ _ENTRIES = (
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     _ours(transform.BoundKeys),
+    _ours(transform.SkipPositions),
     # Passes over kernels.
     _ours(transform.FixAddresses),
     _ours(transform.WriteInPlace),

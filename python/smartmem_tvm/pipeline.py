@@ -253,7 +253,8 @@ PHASES = (
     Phase("layout", ("select-layout", "plan-layout"), _selects_layout),
     # SmartMem's rule slows other kernels down on CPUs. All kernels around convolutions gain by channels-innermost;
     # elsewhere the planner needs measured costs.
-    Phase("layout", ("channels-innermost", "plan-layout"), _cpu),
+    # Lengths after layouts, as it notes along which dimension of a tensor the positions lie.
+    Phase("layout", ("channels-innermost", "plan-layout", "skip-positions"), _cpu),
     Phase("layout", ("plan-layout",), _other_buffers),
     # After layouts: these passes read how tensors are stored.
     Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from open_models import N, dims, encoder, layers, model, weights
-from smartmem_tvm.analysis.items import Mixed, Share, item_work, require_same_graph, share_of
+from smartmem_tvm.analysis.items import LOOPS, Mixed, Share, item_work, require_same_graph, share_of
 from smartmem_tvm.frontend import from_onnx
-from smartmem_tvm.frontend.open_dimension import _LOOPS
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -29,11 +28,11 @@ def modules(proto):
 
 
 def test_the_work_of_an_item():
-    found = item_work(*map(_LOOPS, modules(layers(16, 2))), (2, 3))
+    found = item_work(*map(LOOPS, modules(layers(16, 2))), (2, 3))
     assert (found.inputs, found.outputs) == ([Share(0, 1)], [Share(0, 1)])
     assert (found.products, found.weights) == (2 * 16 * 16, 2 * 16 * 16)
     length, width = 5, 8
-    found = item_work(*map(_LOOPS, modules(encoder(length, width))), (2, 3))
+    found = item_work(*map(LOOPS, modules(encoder(length, width))), (2, 3))
     sums = 3 * length * width * width + 2 * length * length * width
     assert found.weights == 3 * width * width and sums <= found.products <= sums + 100  # softmax reduces as well
 
@@ -42,5 +41,5 @@ def test_other_weights_are_another_graph():
     one, other = (model([("MatMul", ["x", "w"], "y", {})], [N, 4], {"w": weights(4, 3, seed=seed)}) for seed in (0, 1))
     same, first = modules(one), modules(other)[1]
     require_same_graph(*same, (2, 3))
-    with pytest.raises(Mixed, match=r"'matmul' .* differs with the number of items"):
+    with pytest.raises(Mixed, match=r"'matmul' .* differs with the size of the open dimension"):
         require_same_graph(same[0], first, (2, 3))

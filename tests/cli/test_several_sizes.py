@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from open_models import drawn, layers
+from open_models import drawn, layers, sentence
+from open_models import expected as by_onnxruntime
 from sized_model import expected, inputs, shapes, sized_model
 from smartmem_tvm.cli import main
 from smartmem_tvm.tools.bench.plan_measurements import Plan
@@ -186,3 +187,36 @@ def test_a_file_runs_with_the_items_of_an_input(open_file, smartmem, tmp_path):
 @pytest.mark.parametrize("command", ["stats", "explain", "plan", "bench"])
 def test_an_open_size_for_a_command_that_takes_one(open_file, smartmem, command):
     refused(smartmem(command, open_file, "--shape", "x:1..4,16"), "leaves a size open, and this command takes one size")
+
+
+@pytest.fixture(scope="module")
+def sentence_file(tmp_path_factory):
+    proto = sentence()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    place = tmp_path_factory.mktemp("length") / "s.onnx"
+    onnx.save(proto, place)
+    return place
+
+
+def test_an_open_length_from_the_command_line(sentence_file, smartmem, tmp_path):
+    assert smartmem("compile", sentence_file, "--shape", "x:1..3,3..5", "-o", tmp_path / "out").code == 0
+    x = np.random.default_rng(0).integers(0, 11, (2, 5))
+    np.save(tmp_path / "x.npy", x)
+    chosen = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz"]
+    outcome = smartmem("run", tmp_path / "out", *chosen, "--repeat", "1", "--json")
+    assert outcome.code == 0, outcome.err
+    np.testing.assert_allclose(
+        np.load(tmp_path / "y.npz")["y"], by_onnxruntime(onnx.load(sentence_file), x), rtol=1e-4, atol=1e-5
+    )
+    outcome = smartmem("run", tmp_path / "out", "--shape", "x:3,4", "--repeat", "1", "--json")
+    assert outcome.data["outputs"]["y"]["shape"] == [3, 8]
+    refused(smartmem("run", tmp_path / "out", "--shape", "x:2,6"), "does not take x 2x6")
+    found = smartmem("inspect", tmp_path / "out")
+    assert "x: int64 (1..3)x(3..5)" in found.out, found.out
+
+
+def test_verify_draws_batches_and_lengths(sentence_file, smartmem):
+    outcome = smartmem("verify", sentence_file, "--shape", "x:1..2,3..5", "--json")
+    assert outcome.code == 0, outcome.err
+    names = list(outcome.data["outputs"])
+    assert names[0] == "y of x 1x3" and "y of x 2x5" in names

@@ -12,7 +12,7 @@ contain ``b``: neither ``e``, nor another index, nor a condition. As indices sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -76,6 +76,15 @@ class ItemWork:
 
 Shares = Share | None | list
 """Of a tensor, or of the tensors of a tuple."""
+SameNumbers = Callable[[np.ndarray, np.ndarray], bool]
+LOOPS = tvm.transform.Sequential(
+    [
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.LegalizeOps(),
+    ]
+)
+"""From operators to loop programs."""
 
 
 def item_work(small: tvm.IRModule, large: tvm.IRModule, counts: tuple[int, int]) -> ItemWork:
@@ -96,31 +105,36 @@ def item_work(small: tvm.IRModule, large: tvm.IRModule, counts: tuple[int, int])
     return _Proof(small, large, counts).work()
 
 
-def require_same_graph(one: tvm.IRModule, other: tvm.IRModule, counts: tuple[int, int]) -> None:
-    """Refuse a model whose operators depend on the number of items.
+def require_same_graph(
+    one: tvm.IRModule, other: tvm.IRModule, counts: tuple[int, int], same: SameNumbers | None = None
+) -> None:
+    """Refuse a model whose operators depend on the size of an open dimension.
 
     Parameters
     ----------
     one, other : tvm.IRModule
         One model before ``LegalizeOps``, at two numbers of items.
     counts : tuple of int
-        The numbers of items.
+        The sizes.
+    same : callable, optional
+        ``same(array, other array)``: whether two constants are alike; by default, whether they have the same numbers
+        for each item.
 
     Raises
     ------
     Mixed
-        If the models differ in an operator, an attribute or a constant. A constant may have a copy for each item, and a
-        shape a dimension with all items.
+        If the models differ in an operator, an attribute or a constant. A shape may have a dimension with the size.
     """
-    first, second = (list(_bindings(mod)) for mod in (one, other))
+    same = same or (lambda *arrays: _constants_alike(*arrays, counts))
+    first, second = (list(bindings_of(mod)) for mod in (one, other))
     known = dict(zip((one[MAIN].params), other[MAIN].params, strict=True))
     for a, b in zip(first, second):
-        name = _operator(a.value)
-        if not _alike(a.value, b.value, known, counts):
-            raise Mixed(f"operator '{name}' ('{a.var.name}') differs with the number of items")
+        name = operator_of(a.value)
+        if not _alike(a.value, b.value, known, counts, same):
+            raise Mixed(f"operator '{name}' ('{a.var.name}') differs with the size of the open dimension")
         known[a.var] = b.var
     if len(first) != len(second):
-        raise Mixed("the model has other operators for another number of items")
+        raise Mixed("the model has other operators for another size")
 
 
 class _Proof:
@@ -134,9 +148,9 @@ class _Proof:
         for before, var in params:
             self.shares[var] = self._of_type(before.ty, var.ty, f"input '{var.name}'")
         self.found = ItemWork([self.shares[var] for var in self.large[MAIN].params])
-        bindings = list(_bindings(self.small)), list(_bindings(self.large))
+        bindings = list(bindings_of(self.small)), list(bindings_of(self.large))
         if len(bindings[0]) != len(bindings[1]):
-            raise Mixed("the model has other operators for another number of items")
+            raise Mixed("the model has other operators for another size")
         for before, binding in zip(*bindings):
             self.shares[binding.var] = self._binding(before, binding)
         result = self._value(self.small[MAIN].body.body, self.large[MAIN].body.body)
@@ -148,7 +162,7 @@ class _Proof:
         value = binding.value
         if not isinstance(value, ir.Call):
             return self._value(before.value, value)
-        name = _operator(value)
+        name = operator_of(value)
         shares = self._of_type(before.var.ty, binding.var.ty, f"operator '{name}'")
         if value.op != CALL_TIR:
             if _any(shares) or any(_any(self.shares.get(var)) for var in variables(value)):
@@ -280,7 +294,8 @@ def _expressions(statement: tirx.Stmt, shares: Mapping) -> Iterator:
             yield node.value if isinstance(node, tirx.Bind) else node.condition
 
 
-def _bindings(mod: tvm.IRModule) -> Iterator[relax.Binding]:
+def bindings_of(mod: tvm.IRModule) -> Iterator[relax.Binding]:
+    """Yield the bindings of ``main``; raise `Mixed` at one that checks a shape at run time."""
     for block in mod[MAIN].body.blocks:
         for binding in block.bindings:
             if not isinstance(binding, relax.VarBinding):
@@ -288,7 +303,8 @@ def _bindings(mod: tvm.IRModule) -> Iterator[relax.Binding]:
             yield binding
 
 
-def _operator(value) -> str:
+def operator_of(value) -> str:
+    """Return the name of an operator, for sentences."""
     if not isinstance(value, ir.Call):
         return type(value).__name__
     if value.op == CALL_TIR:
@@ -311,28 +327,28 @@ def _same_numbers(small: np.ndarray, large: np.ndarray, counts: tuple[int, int],
     return all(np.array_equal(part, first) for part in parts)
 
 
-def _alike(one, other, known: Mapping, counts: tuple[int, int]) -> bool:
-    """Whether two expressions are the same for two numbers of items, under pairs of variables."""
+def _alike(one, other, known: Mapping, counts: tuple[int, int], same: SameNumbers) -> bool:
+    """Whether two expressions are the same for two sizes, under pairs of variables."""
     if isinstance(one, ir.Var):
         return known.get(one) == other
     if type(one) is not type(other):
         return False
     if isinstance(one, ir.Call):
-        same = one.op == other.op and tvm_ffi.structural_equal(one.attrs, other.attrs)
-        bounds = counts if _operator(one) == _SLICE else None
+        alike = one.op == other.op and tvm_ffi.structural_equal(one.attrs, other.attrs)
+        bounds = counts if operator_of(one) == _SLICE else None
         pairs = zip(one.args, other.args)
         return (
-            same
+            alike
             and len(one.args) == len(other.args)
-            and all(_alike(a, b, known, counts) or (bounds and _bounds_alike(a, b, counts)) for a, b in pairs)
+            and all(_alike(a, b, known, counts, same) or (bounds and _bounds_alike(a, b, counts)) for a, b in pairs)
         )
     if isinstance(one, ir.Tuple):
         pairs = zip(one.fields, other.fields)
-        return len(one.fields) == len(other.fields) and all(_alike(a, b, known, counts) for a, b in pairs)
+        return len(one.fields) == len(other.fields) and all(_alike(a, b, known, counts, same) for a, b in pairs)
     if isinstance(one, relax.TupleGetItem):
         return known.get(one.tuple_value) == other.tuple_value and one.index == other.index
     if isinstance(one, ir.Constant) and hasattr(one.value, "numpy"):
-        return one.value.same_as(other.value) or _constants_alike(one.value.numpy(), other.value.numpy(), counts)
+        return one.value.same_as(other.value) or same(one.value.numpy(), other.value.numpy())
     if isinstance(one, relax.ShapeExpr):
         pairs = [(int(a), int(b)) for a, b in zip(one.values, other.values)]
         return len(one.values) == len(other.values) and all(_grows(*pair, counts) for pair in pairs)

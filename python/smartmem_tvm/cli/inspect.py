@@ -83,15 +83,13 @@ def memory_text(found: dict) -> str:
 
 def _open(data: dict) -> list[str]:
     """Return the inputs of each group of tiles, with the range of items in its place."""
-    from ..ir.several_sizes import span_text
+    from ..ir.several_sizes import open_shape
 
     sizes, texts = {each["function"]: each["inputs"] for each in data.get("sizes", ())}, []
     for group in data.get("open", ()):
         tile, inputs = group["tiles"][0], []
-        for each, share in zip(sizes[tile["function"]], group["inputs"], strict=True):
-            axes = enumerate(each["shape"])
-            shape = [span_text(group, share) if share and axis == share["axis"] else dim for axis, dim in axes]
-            inputs.append(_tensor({**each, "shape": shape}))
+        for number, each in enumerate(sizes[tile["function"]]):
+            inputs.append(_tensor({**each, "shape": open_shape(group, each["shape"], number)}))
         texts.append("; ".join(inputs))
     return texts
 

@@ -71,7 +71,7 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:SIZES",
         help="shape of an input whose sizes the model leaves open, as in --shape x:1,3,224,224 (repeatable); "
         "`compile`, `run` and `verify` take lists, between quotes: --shape 'x:{1,4,8},3,224,224', and a range, as in "
-        "--shape x:1..64,3,224,224: any number of items of a batch",
+        "--shape x:1..64,3,224,224 or ids:1..8,1..128: any batch, any length",
     )
     add_values(parser)
 

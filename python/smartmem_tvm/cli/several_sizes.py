@@ -49,10 +49,17 @@ class Sizes:
         """Return the model at each size that is compared: of an open size at both ends, and at drawn ones."""
         if self.open is None:
             return self.models
-        least, most = self.open.range.least, self.open.range.most
-        between = range(least + 1, most)
-        drawn = random.Random(seed).sample(between, min(_DRAWN, len(between)))
-        return [model for items in sorted({least, most, *drawn}) for model in self.open.at(items)]
+        drawing = random.Random(seed)
+        chosen = [_numbers(span.least, span.most, drawing) for span in self.open.ranges]
+        count = max(map(len, chosen))
+        pairs = zip(*(each * count for each in chosen))  # both ends together, and numbers between
+        return [model for numbers in sorted(set(itertools.islice(pairs, count))) for model in self.open.at(*numbers)]
+
+
+def _numbers(least: int, most: int, drawing: random.Random) -> list[int]:
+    """Return both ends of a range, and drawn numbers between."""
+    between = range(least + 1, most)
+    return [least, most, *drawing.sample(between, min(_DRAWN, len(between)))]
 
 
 def has_lists(args: argparse.Namespace) -> bool:
@@ -264,13 +271,11 @@ def _open_size(
     """
     for group in groups:
         tile = group["tiles"][0]
-        spec = sizes[tile["function"]]
-        found = {}
+        spec, found = sizes[tile["function"]], {}
         for items in _counts(spec, group, wanted):
-            found = {
-                name: (_scaled(shape, share, tile["items"], items), dtype)
-                for (name, (shape, dtype)), share in zip(spec.items(), group["inputs"], strict=True)
-            }
+            found = _scaled(spec, group, tile["items"], items)
+        for items in _counts(spec, group["around"], wanted) if found and "around" in group else ():
+            found = _scaled(found, group["around"], 1, items)
         if found and all(found.get(name, ((),))[0] == shape for name, shape in wanted.items()):
             return found
     least, most = groups[0]["least"], groups[0]["most"]
@@ -281,14 +286,23 @@ def _open_size(
 
 def _counts(spec: Spec, group: Mapping, wanted: Mapping[str, tuple[int, ...]]) -> list[int]:
     """Return the number of items that a wanted shape has, as a list of at most one."""
+    from ..ir.several_sizes import places_of
+
     for name, share in zip(spec, group["inputs"], strict=True):
-        if share is not None and len(wanted.get(name, ())) > share["axis"]:
-            items = wanted[name][share["axis"]] // share["each"]
-            return [items] if group["least"] <= items <= group["most"] else []
+        for place in places_of(share):
+            if len(wanted.get(name, ())) > place["axis"]:
+                items = wanted[name][place["axis"]] // place["each"]
+                return [items] if group["least"] <= items <= group["most"] else []
     return []
 
 
-def _scaled(shape: tuple[int, ...], share: Mapping | None, before: int, items: int) -> tuple[int, ...]:
-    if share is None:
-        return shape
-    return tuple(dim // before * items if axis == share["axis"] else dim for axis, dim in enumerate(shape))
+def _scaled(spec: Spec, group: Mapping, before: int, items: int) -> Spec:
+    """Return inputs with another number of items."""
+    from ..ir.several_sizes import places_of
+
+    found = {}
+    for (name, (shape, dtype)), share in zip(spec.items(), group["inputs"], strict=True):
+        along = {each["axis"] for each in places_of(share)}
+        sizes = (dim // before * items if axis in along else dim for axis, dim in enumerate(shape))
+        found[name] = tuple(sizes), dtype
+    return found

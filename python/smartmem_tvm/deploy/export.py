@@ -57,15 +57,11 @@ _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": s
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
 _CACHE = {"input": str, "output": str, "axis": json_data.is_size}
-_SHARE = ({"axis": json_data.is_size, "each": json_data.is_size}, None)
+_PLACE = {"axis": json_data.is_size, "each": json_data.is_size}
+_SHARE = (_PLACE, [_PLACE], None)
 _TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
-_OPEN = {
-    "least": json_data.is_size,
-    "most": json_data.is_size,
-    "inputs": [_SHARE],
-    "outputs": [_SHARE],
-    "tiles": [_TILE],
-}
+_RANGE = {"least": json_data.is_size, "most": json_data.is_size, "inputs": [_SHARE], "outputs": [_SHARE]}
+_OPEN = {**_RANGE, "tiles": [_TILE], "length?": bool, "around?": _RANGE}
 _USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
 _STREAM = {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]}
 _SIZE = {
@@ -153,11 +149,12 @@ class Loaded(Runnable):
     def _first(self) -> Session:
         from .inference_session import Session
         from .several_sizes import SizeChoice
-        from .tiles import Tiles
+        from .tiles import Tiles, length_of
 
         sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
         described, caches = _functions(self.manifest), _cache_plan(self.manifest)
         functions = {name: caches.inputs(name, _parameters(each)) for name, each in described.items()}
+        functions = {name: [*each, *length_of(self.open, name)] for name, each in functions.items()}
         outputs = {name: caches.outputs(name, _outputs(each)) for name, each in described.items()}
         every = {name: [param["name"] for param in each["inputs"]] for name, each in described.items()}
         choose = SizeChoice(functions) if sizes else None

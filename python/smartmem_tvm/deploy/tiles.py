@@ -10,12 +10,20 @@ import numpy as np
 import tvm
 
 from ..errors import UserError, shape_text
-from ..ir.several_sizes import span_text
+from ..ir.mask_positions import LENGTH
+from ..ir.several_sizes import open_shape, places_of
 from ..tensor_arrays import array_of
-from .arguments import Parameter, TensorKind, foreign, in_order
+from .arguments import Parameter, TensorKind, foreign, in_order, parameter_of_file
 
+_KNOWN = 4096  # shapes of inputs that are remembered: chosen, a megabyte
 Shape = tuple[int, ...]
 Run = Callable[..., list[np.ndarray]]
+
+
+def length_of(groups: Sequence[Mapping], function: str) -> list[Parameter]:
+    """Return the parameter of a function that takes a length, which is no input of the model; none of another one."""
+    takes = any(group.get("length") and function == each["function"] for group in groups for each in group["tiles"])
+    return [parameter_of_file(LENGTH, (1,), "int64")] if takes else []
 
 
 class Tiles:
@@ -34,8 +42,9 @@ class Tiles:
 
     def __init__(self, groups: Sequence[Mapping], functions: Mapping[str, Sequence[Parameter]]):
         self._first = groups[0]["tiles"][0]["function"]
-        self._names = [param.name for param in functions[self._first]]
-        self._groups = [_Group(each, functions) for each in groups]
+        self._names = [param.name for param in functions[self._first] if param.name != LENGTH]
+        self._groups = [_kind(each)(each, functions) for each in groups]
+        self._known: dict[tuple, tuple[_Group, int]] = {}  # shapes of the inputs -> their group, and the items
 
     def run(self, run: Run, inputs: Sequence, named: Mapping[str, object]) -> list[np.ndarray]:
         """Run the tiles that take the inputs, and return the outputs in order.
@@ -55,6 +64,9 @@ class Tiles:
         values = in_order(self._names, inputs, named)
         if values is None:
             return run(*inputs, function=self._first, **named)  # which refuses them
+        found = self._found(values)
+        if found is not None:
+            return found[0].run(run, values, found[1])
         values = [value if hasattr(value, "shape") else np.asarray(value) for value in values]
         shapes = [tuple(map(int, value.shape)) for value in values]
         group = next((each for each in self._groups if each.fits(shapes)), None)
@@ -62,20 +74,32 @@ class Tiles:
             given = ", ".join(f"'{name}' {shape_text(shape)}" for name, shape in zip(self._names, shapes, strict=True))
             known = "; or ".join(each.text(self._names) for each in self._groups)
             raise UserError(f"This model takes {known}, and {given} came: give these shapes, or compile it for others.")
-        return group.run(run, values, group.items(self._names, shapes))
+        count = group.items(self._names, shapes)
+        if len(self._known) < _KNOWN:
+            self._known[tuple(shapes)] = group, count
+        return group.run(run, values, count)
+
+    def _found(self, values: Sequence) -> tuple[_Group, int] | None:
+        """Return the group and the items of arrays whose shapes came before, in a few microseconds."""
+        try:
+            return self._known.get(tuple([each.shape for each in values]))
+        except (AttributeError, TypeError):  # no arrays
+            return None
 
 
 class _Group:
     """The tiles of a model whose other dimensions have one size."""
 
+    _what = "items"
+
     def __init__(self, facts: Mapping, functions: Mapping[str, Sequence[Parameter]]):
-        self._facts, self._least, self._most = facts, facts["least"], facts["most"]
+        self._facts = facts
         self._inputs, self._outputs = facts["inputs"], facts["outputs"]
         self._tiles = {each["items"]: each for each in facts["tiles"]}
         one = facts["tiles"][0]
         self._dims = [
             _without_items(param, share, one["items"])
-            for param, share in zip(functions[one["function"]], self._inputs, strict=True)
+            for param, share in zip(_given(functions[one["function"]]), self._inputs, strict=True)
         ]
         self.cover = lru_cache(maxsize=None)(self._cover)
 
@@ -89,34 +113,35 @@ class _Group:
     def text(self, names: Sequence[str]) -> str:
         """Return the shapes of the inputs for a sentence."""
         texts = []
-        for name, dims, share in zip(names, self._dims, self._inputs, strict=True):
-            shape = (span_text(self._facts, share) if dim is None else dim for dim in dims)
-            texts.append(f"'{name}' {shape_text(shape)}")
+        for number, (name, dims) in enumerate(zip(names, self._dims, strict=True)):
+            texts.append(f"'{name}' {shape_text(open_shape(self._facts, dims, number))}")
         return ", ".join(texts)
 
     def items(self, names: Sequence[str], shapes: Sequence[Shape]) -> int:
         """Return the number of items that all inputs have."""
+        return self._counted(names, shapes, self._facts, self._what)
+
+    def _counted(self, names: Sequence[str], shapes: Sequence[Shape], facts: Mapping, what: str) -> int:
         counts: dict[int, str] = {}
-        for name, shape, share in zip(names, shapes, self._inputs, strict=True):
-            if share is None:
-                continue
-            count, rest = divmod(shape[share["axis"]], share["each"])
-            if rest or not self._least <= count <= self._most:
-                raise UserError(
-                    f"Input '{name}' has shape {shape_text(shape)}, and this model takes {self.text(names)}: give as "
-                    f"many items as it takes, or compile it for more."
-                )
-            counts.setdefault(count, name)
+        for name, shape, share in zip(names, shapes, facts["inputs"], strict=True):
+            for place in places_of(share):
+                count, rest = divmod(shape[place["axis"]], place["each"])
+                if rest or not facts["least"] <= count <= facts["most"]:
+                    raise UserError(
+                        f"Input '{name}' has shape {shape_text(shape)}, and this model takes {self.text(names)}: give "
+                        f"as many {what} as it takes, or compile it for more."
+                    )
+                counts.setdefault(count, name)
         if len(counts) > 1:
             (one, first), (other, second), *_ = counts.items()
-            raise UserError(f"Input '{first}' has {one} items and input '{second}' {other}: give both as many.")
-        return next(iter(counts))
+            raise UserError(f"Input '{first}' has {one} {what} and input '{second}' {other}: give both as many.")
+        return next(iter(counts), facts["least"])
 
     def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
         """Run the tiles of inputs that fit."""
-        tiles = self.cover(count)
-        if sum(tiles) == count and len(tiles) == 1:
+        if count in self._tiles:
             return run(*values, function=self._tiles[count]["function"])
+        tiles = self.cover(count)
         arrays = [value if share is None else _array(value) for value, share in zip(values, self._inputs, strict=True)]
         parts, done = [], 0
         for items in tiles:
@@ -137,16 +162,95 @@ class _Group:
         return tuple(sorted(best[count][1], reverse=True))
 
 
-def _without_items(param: Parameter, share: Mapping | None, items: int) -> tuple[int | None, ...]:
-    """Return the dimensions of an input, None for that with the items."""
+class Capacities(_Group):
+    """The capacities of a model with an open length whose other dimensions have one size.
+
+    The smallest capacity that is enough computes the positions. Inputs are copied to its beginning, with zeros behind
+    them; what it computes there is cut off.
+    """
+
+    _what = "positions"
+
+    def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
+        """Run the capacity of inputs that fit."""
+        capacity = next(each for each in self._tiles if each >= count)
+        length = np.array([count], "int64")
+        given = list(values)
+        if capacity > count:
+            given = [_longer(*pair, capacity, count) for pair in zip(values, self._inputs, strict=True)]
+        results = run(*given, length, function=self._tiles[capacity]["function"])
+        return [_cut(*pair, count) for pair in zip(results, self._outputs, strict=True)]
+
+
+class ItemsOfLength(Capacities):
+    """The capacities of a model with an open batch and an open length: each item is computed by itself."""
+
+    def __init__(self, facts: Mapping, functions: Mapping[str, Sequence[Parameter]]):
+        super().__init__(facts, functions)
+        self._around = facts["around"]
+        for number, share in enumerate(self._around["inputs"]):
+            dims, along = self._dims[number], [each["axis"] for each in places_of(share)]
+            self._dims[number] = tuple(None if axis in along else dim for axis, dim in enumerate(dims))
+
+    def items(self, names: Sequence[str], shapes: Sequence[Shape]) -> int:
+        """Return the number of positions that all inputs have."""
+        self._counted(names, shapes, self._around, "items")
+        return super().items(names, shapes)
+
+    def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
+        """Run the capacity for one item after the other."""
+        inputs, outputs = self._around["inputs"], self._around["outputs"]
+        arrays = [value if share is None else _array(value) for value, share in zip(values, inputs, strict=True)]
+        items = next(
+            array.shape[share["axis"]] // share["each"]
+            for array, share in zip(arrays, inputs, strict=True)
+            if share is not None
+        )
+        parts = []
+        for number in range(items):
+            given = [_items(*pair, number, 1, items) for pair in zip(arrays, inputs, strict=True)]
+            parts.append(super().run(run, given, count))
+        return [_joined(pieces, share) for pieces, share in zip(zip(*parts), outputs, strict=True)]
+
+
+def _kind(facts: Mapping) -> type[_Group]:
+    return ItemsOfLength if "around" in facts else Capacities if facts.get("length") else _Group
+
+
+def _given(params: Sequence[Parameter]) -> list[Parameter]:
+    return [param for param in params if param.name != LENGTH]
+
+
+def _longer(value: object, share: Sequence[Mapping], capacity: int, count: int):
+    """Return an input with zeros behind its positions."""
+    if not share:
+        return value
+    array = _array(value)
+    shape, there = list(array.shape), [slice(None)] * array.ndim
+    for place in share:
+        shape[place["axis"]], there[place["axis"]] = capacity * place["each"], slice(count * place["each"])
+    longer = np.zeros(shape, array.dtype)
+    longer[tuple(there)] = array
+    return longer
+
+
+def _cut(array: np.ndarray, share: Sequence[Mapping], count: int) -> np.ndarray:
+    there = [slice(None)] * array.ndim
+    for place in share:
+        there[place["axis"]] = slice(count * place["each"])
+    return np.ascontiguousarray(array[tuple(there)]) if share else array
+
+
+def _without_items(param: Parameter, share: Mapping | Sequence[Mapping] | None, items: int) -> tuple[int | None, ...]:
+    """Return the dimensions of an input, None for those with the items."""
     if not isinstance(param.kind, TensorKind) or param.kind.dims is None:
         raise UserError(f"Input '{param.name}' of a model with an open dimension is no tensor: compile one size.")
-    dims = tuple(map(int, param.kind.dims))
-    if share is None:
-        return dims
-    if share["axis"] >= len(dims) or dims[share["axis"]] != share["each"] * items:
-        raise UserError(f"Input '{param.name}' has no items where its model has them: compile the model again.")
-    return tuple(None if axis == share["axis"] else dim for axis, dim in enumerate(dims))
+    dims: list[int | None] = list(map(int, param.kind.dims))
+    for place in places_of(share):
+        if place["axis"] >= len(dims) or dims[place["axis"]] != place["each"] * items:
+            raise UserError(f"Input '{param.name}' has no items where its model has them: compile the model again.")
+        dims[place["axis"]] = None
+    return tuple(dims)
 
 
 def _array(value: object) -> np.ndarray:

@@ -3,7 +3,8 @@
 
 The front end and the passes need numbers for all sizes. So a model is imported for 2 and for 3 items, and
 `analysis.items` proves that it computes items apart. Then any number of items is a sum of tiles, and the module has a
-function for each tile, as a model of several sizes has. `deploy.tiles` cuts inputs into tiles.
+function for each tile, as a model of several sizes has. `deploy.tiles` cuts inputs into tiles. A dimension over which
+operators reduce is a length: `open_length`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from dataclasses import asdict, dataclass
 
 import onnx
 import tvm
-from tvm import relax
 
-from smartmem_tvm.analysis.items import ItemWork, Mixed, item_work, require_same_graph
+from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.onnx_file import Model
+from smartmem_tvm.frontend.open_length import Lengths
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
 from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE, with_sizes
@@ -80,23 +81,23 @@ class Opened:
 
     Attributes
     ----------
-    range : Range
+    ranges : tuple of Range
     module : tvm.IRModule
-        A function for each tile.
+        A function for each tile, or each capacity.
     models : list of Model
         The model bound to the items of each function, in their order.
     at : callable
-        Number of items -> the model bound to it, for each list of other sizes.
+        A number for each range -> the model bound to them, for each list of other sizes.
     """
 
-    range: Range
+    ranges: tuple[Range, ...]
     module: tvm.IRModule
     models: list[Model]
-    at: Callable[[int], list[Model]]
+    at: Callable[..., list[Model]]
 
 
 def opened(model: Model, shapes: Wanted, bind: Callable, load: Callable[[Model], tvm.IRModule]) -> Opened:
-    """Return a model with an open dimension.
+    """Return a model with one or two open dimensions.
 
     Parameters
     ----------
@@ -110,29 +111,53 @@ def opened(model: Model, shapes: Wanted, bind: Callable, load: Callable[[Model],
     Raises
     ------
     UserError
-        If `shapes` has other than one range, or the model does not compute items apart.
+        If `shapes` has more than two ranges, or the model does something with them that is not known.
     """
     wanted = with_ranges(shapes)
-    span = _range_of(wanted)
+    spans = _ranges_of(wanted)
 
-    def sizes(graph: onnx.GraphProto, items: int) -> list[dict[str, tuple[int, ...]]]:
-        one = {name: [_numbers(dim, items) for dim in shape] for name, shape in wanted.items()}
+    def sizes(graph: onnx.GraphProto, numbers: tuple[int, ...]) -> list[dict[str, tuple[int, ...]]]:
+        at = dict(zip(spans, numbers, strict=True))
+        one = {name: [_numbers(dim, at) for dim in shape] for name, shape in wanted.items()}
         return expanded(one, graph)
 
-    def at(items: int) -> list[Model]:
-        return bound_to_each(model, lambda graph: sizes(graph, items), bind)
+    def at(*numbers: int) -> list[Model]:
+        return bound_to_each(model, lambda graph: sizes(graph, numbers), bind)
 
-    groups = len(at(span.most))  # first: an input may be too large at the bound
+    groups = len(at(*(span.most for span in spans)))  # first: an input may be too large at the bound
     modules, models = [], []
     for number in range(groups):
-        made = _Group(number, span, lambda items, number=number: at(items)[number], load).tiles()
+
+        def one(*numbers: int, number: int = number) -> Model:
+            return at(*numbers)[number]
+
+        made = _Group(number, spans[0], one, load).functions() if len(spans) == 1 else _both(number, spans, one, load)
         models += [each for each, _ in made]
         modules += [each for _, each in made]
     refuse_too_many(len(modules))
-    return Opened(span, with_sizes(modules), models, at)
+    return Opened(spans, with_sizes(modules), models, at)
 
 
-def _range_of(wanted: Wanted) -> Range:
+def _both(number: int, spans: tuple[Range, ...], at: Callable, load: Callable) -> list[tuple[Model, tvm.IRModule]]:
+    """Return the functions of a model of which one open dimension has items, and the other one is a length."""
+    refused = []
+    for items, length, ordered in ((*spans, at), (*reversed(spans), lambda a, b: at(b, a))):
+
+        def one(count: int, ordered=ordered, length: Range = length) -> Model:
+            return ordered(count, length.most)
+
+        whole = _Group(number, items, one, load)
+        try:
+            made = whole.one_item()
+        except Mixed as reason:
+            refused.append(whole.refusal(reason))
+            continue
+        found = _Group(number, length, lambda count, ordered=ordered: ordered(1, count), load).functions(made)
+        return found
+    raise refused[0]
+
+
+def _ranges_of(wanted: Wanted) -> tuple[Range, ...]:
     dims = [(name, axis, dim) for name, shape in wanted.items() for axis, dim in enumerate(shape)]
     for name, axis, dim in dims:
         if isinstance(dim, str):
@@ -140,22 +165,23 @@ def _range_of(wanted: Wanted) -> Range:
                 f"Dimension {axis} of input '{name}' is given as '{dim}': give a number, or a range like '1..64'."
             )
     ranges = {dim: (name, axis) for name, axis, dim in dims if isinstance(dim, Range)}
-    (span, (name, axis)), *others = ranges.items()
-    if others:
-        other = others[0]
+    for span, (name, axis) in ranges.items():
+        if not 1 <= span.least < span.most:
+            raise UserError(
+                f"Dimension {axis} of '{name}' is open as {span}: give at least 1, and more than that at most."
+            )
+    if len(ranges) > 2:
+        name, axis = list(ranges.values())[2]
         raise UserError(
-            f"Dimension {axis} of '{name}' is open as {span} and dimension {other[1][1]} of '{other[1][0]}' as "
-            f"{other[0]}, and one dimension of a model stays open: give the other as a list of sizes, as in "
-            f"--shape 'x:1..8,{{64,128}}'."
+            f"Dimension {axis} of '{name}' is the third that stays open, and two dimensions of a model do, a batch and "
+            f"a length: give it as a list of sizes, as in --shape 'x:1..8,1..128,{{64,128}}'."
         )
-    if not 1 <= span.least < span.most:
-        raise UserError(f"Dimension {axis} of '{name}' is open as {span}: give at least 1, and more than that at most.")
-    return span
+    return tuple(ranges)
 
 
-def _numbers(dim: int | Range | Sequence[int], items: int) -> tuple[int, ...]:
+def _numbers(dim: int | Range | Sequence[int], at: Mapping[Range, int]) -> tuple[int, ...]:
     if isinstance(dim, Range):
-        return (items,)
+        return (at[dim],)
     return tuple(dim) if isinstance(dim, list | tuple) else (dim,)
 
 
@@ -168,9 +194,37 @@ class _Group:
     at: Callable[[int], Model]
     load: Callable[[Model], tvm.IRModule]
 
-    def tiles(self) -> list[tuple[Model, tvm.IRModule]]:
+    def functions(self, around: Mapping | None = None) -> list[tuple[Model, tvm.IRModule]]:
+        """Return the model at each number of items of a tile, or at each capacity, with its module.
+
+        Parameters
+        ----------
+        around : mapping, optional
+            The items, each of which has a length of its own: the result of `one_item`.
+        """
+        if around is not None:
+            return Lengths(self.number, self.range, self._loaded, self.refusal, around).functions()
         loaded = {items: self._loaded(items) for items in _PROBES}
+        try:
+            work = self._proved(loaded)
+        except Mixed:
+            return Lengths(self.number, self.range, self._loaded, self.refusal).functions()
+        return self._tiles(loaded, work)
+
+    def one_item(self) -> dict:
+        """Return what `ir.several_sizes.TILE` says of items that are computed one by one.
+
+        Raises
+        ------
+        Mixed
+            If they are not computed apart.
+        """
+        loaded = {items: self._loaded(items) for items in (1, *_PROBES)}
         work = self._proved(loaded)
+        require_same_graph(loaded[_PROBES[0]][1], loaded[1][1], (_PROBES[0], 1))
+        return {"least": self.range.least, "most": self.range.most, **_places(work)}
+
+    def _tiles(self, loaded: dict, work: ItemWork) -> list[tuple[Model, tvm.IRModule]]:
         wanted = tile_items(work, self.range.most)
         made = []
         for items in wanted:
@@ -182,8 +236,7 @@ class _Group:
                 "cost": cost(work, items),
                 "least": self.range.least,
                 "most": self.range.most,
-                "inputs": [share and asdict(share) for share in work.inputs],
-                "outputs": [share and asdict(share) for share in work.outputs],
+                **_places(work),
             }
             mod[MAIN] = mod[MAIN].with_attr(TILE, json.dumps(facts))
             made.append((model, mod))
@@ -195,11 +248,8 @@ class _Group:
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in _PROBES]
-        try:
-            require_same_graph(*modules, _PROBES)
-            work = item_work(*(_LOOPS(mod) for mod in modules), _PROBES)
-        except Mixed as reason:
-            raise self._refusal(reason) from None
+        require_same_graph(*modules, _PROBES)
+        work = item_work(*(LOOPS(mod) for mod in modules), _PROBES)
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
         return work
@@ -208,24 +258,22 @@ class _Group:
         try:
             require_same_graph(one, other, (_PROBES[0], items))
         except Mixed as reason:
-            raise self._refusal(reason) from None
+            raise self.refusal(reason) from None
 
-    def _refusal(self, reason: Mixed) -> UserError:
-        model = self.at(_PROBES[0])
+    def refusal(self, reason: Mixed) -> UserError:
+        """Return the error for a dimension that does not stay open."""
+        model = self.at(self.range.most)
         return UserError(
-            f"{model.name}: a dimension given as {self.range} stays open where items along it are computed apart, and "
+            f"{model.name}: a dimension given as {self.range} stays open if a longer one begins in the same way, and "
             f"{reason}: give a list of sizes instead, as in --shape 'x:{{1,4,8}},3,224,224'."
         )
 
 
-_LOOPS = tvm.transform.Sequential(
-    [
-        relax.transform.DecomposeOpsForInference(),
-        relax.transform.CanonicalizeBindings(),
-        relax.transform.LegalizeOps(),
-    ]
-)
-"""From operators to loop programs."""
+def _places(work: ItemWork) -> dict:
+    return {
+        "inputs": [share and asdict(share) for share in work.inputs],
+        "outputs": [share and asdict(share) for share in work.outputs],
+    }
 
 
 def cost(work: ItemWork, items: int) -> int:

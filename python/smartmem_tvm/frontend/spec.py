@@ -7,6 +7,7 @@ import numpy as np
 import tvm
 
 from smartmem_tvm.errors import UserError, shape_text
+from smartmem_tvm.ir.mask_positions import LENGTH
 from smartmem_tvm.narrow import INPUT_TYPES, OUTPUT_TYPES, stated_types
 
 Spec = dict[str, tuple[tuple[int, ...], str]]
@@ -31,7 +32,8 @@ def with_names(
 def input_spec(mod: tvm.IRModule, function: str = "main") -> Spec:
     """Return input name -> (shape, dtype), in the order of the parameters of a function.
 
-    Works for any module with static shapes; a module of another front end has the names of its parameters.
+    Works for any module with static shapes; a module of another front end has the names of its parameters. The length
+    that functions of an open length take is none of them.
     """
     main = mod[function]
     attrs = main.attrs or {}
@@ -42,6 +44,7 @@ def input_spec(mod: tvm.IRModule, function: str = "main") -> Spec:
     return {
         str(name): (tuple(int(dim) for dim in param.ty.shape), dtype or str(param.ty.dtype.dtype))
         for name, param, dtype in zip(names, params, narrow)
+        if name != LENGTH
     }
 
 

@@ -142,13 +142,13 @@ def read_open(source: Source, shapes: open_dimension.Wanted, values: Values = No
     source, values
         As in `read_model`.
     shapes
-        As in `read_model`, with a range like ``1..64`` for a dimension: a text, or a `open_dimension.Range`. Another
-        dimension may have a list of sizes.
+        As in `read_model`, with a range like ``1..64`` for a dimension, or for a batch and a length: a text, or a
+        `open_dimension.Range`. Another dimension may have a list of sizes.
 
     Raises
     ------
     UserError
-        As `read_model`, if several dimensions are open, or the items of the dimension are not computed apart.
+        As `read_model`, if more than two dimensions are open, or the model does something else with one than is known.
     """
     return open_dimension.opened(_open(source, values), shapes, bound, _imported)
 
@@ -245,7 +245,7 @@ def from_onnx(
     source, shapes, values
         As in `read_model`, or its result. With a list of shapes, one mapping for each size, the module has a function
         for each size (docs/shapes.md); so it has for the result of `read_sizes`. A dimension given as a text like
-        ``1..64`` stays open, and the functions compute tiles of it.
+        ``1..64`` stays open, and the functions compute tiles of it, or positions up to a length.
     rows : int, optional
         As in `read_model` (docs/decoding.md).
 

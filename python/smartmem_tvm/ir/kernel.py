@@ -33,6 +33,10 @@ CACHE_AXIS = "smartmem.cache_axis"
 KEY_AXIS = "smartmem.key_axis"
 """Attribute of a PrimFunc of attention over a cache: position of the cache among its arguments, the dimension that
 counts its rows, and how many kernels `BoundKeys` has put before it. Its last input is the number of keys to read."""
+POSITIONS = "smartmem.positions"
+"""Attribute of a PrimFunc of a model with an open length, of whose result nothing reads what is behind the length:
+position of the length among its arguments, the axis of the result along which positions lie, elements of a position
+along it, and 1 if zeros have to be there."""
 _parsed = Recent(256)
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 

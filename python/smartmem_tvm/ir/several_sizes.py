@@ -20,7 +20,10 @@ TILE = "smartmem.tile"
 """Function attribute of a model with an open dimension, JSON: the ``items`` that the function computes, its predicted
 ``cost`` (steps of sums), ``least`` and ``most`` items of a call, ``axis`` and ``each`` (`analysis.items.Share`) of each
 of the ``inputs`` and ``outputs``, null for one without items, and the ``group`` of functions that differ in the items
-only."""
+only. With ``length``, the items are positions up to which the function computes, which takes their number as its last
+input (`ir.mask_positions`), and each of the inputs and outputs has a list of places, as positions may lie along two
+axes; ``around`` then has ``least``, ``most``, ``inputs`` and ``outputs`` of items that are computed one by one."""
+_COMMON = ("least", "most", "inputs", "outputs")
 _ALLOCATE = "relax.memory.alloc_storage"
 
 
@@ -62,13 +65,33 @@ def tile_groups(mod: tvm.IRModule) -> list[dict]:
     """
     groups: dict[int, dict] = {}
     for name in size_functions(mod):
-        if TILE not in (mod[name].attrs or {}):
+        facts = tile_of(mod[name])
+        if facts is None:
             return []
-        facts = json.loads(str(mod[name].attrs[TILE]))
-        common = {key: facts[key] for key in ("least", "most", "inputs", "outputs")}
+        common = {key: facts[key] for key in (*_COMMON, "length", "around") if key in facts}
         group = groups.setdefault(facts["group"], {**common, "tiles": []})
         group["tiles"].append({"function": name, "items": facts["items"], "cost": facts["cost"]})
     return list(groups.values())
+
+
+def tile_of(func: relax.Function) -> dict | None:
+    """Return what `TILE` says of a function; None if it has none."""
+    attrs = func.attrs or {}
+    return json.loads(str(attrs[TILE])) if TILE in attrs else None
+
+
+def places_of(share: Mapping | Sequence[Mapping] | None) -> list[Mapping]:
+    """Return the places of the items of an input or output of `TILE`: none, one, or, of positions, several."""
+    return [] if share is None else [share] if isinstance(share, Mapping) else list(share)
+
+
+def open_shape(group: Mapping, shape: Sequence[int], number: int) -> list:
+    """Return the shape of a group's input for people, with the ranges in place of its open dimensions."""
+    along = {}
+    for ranges in (group.get("around"), group):
+        for each in places_of(ranges["inputs"][number]) if ranges is not None else ():
+            along[each["axis"]] = span_text(ranges, each)
+    return [along.get(axis, dim) for axis, dim in enumerate(shape)]
 
 
 def span_text(group: Mapping, share: Mapping) -> str:

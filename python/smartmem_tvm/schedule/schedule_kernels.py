@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
+from ..ir.kernel import POSITIONS
 from ..ir.walk import contains
 from .choose import choose, rules_for
 from .core.decisions import DECISIONS, given_rule, in_force
 from .core.plans import PLAN, plan_on
+from .core.positions import positions_of, with_zeros
 from .core.rule import RULE, SCHEDULED, Rule, is_open, record_on, target_of
 from .gpu.fallback import on_threads
 
@@ -52,7 +54,10 @@ class ScheduleKernels:
         result = mod.clone()
         for name, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc) and is_open(func):
-                result[name] = self._schedule(func, name.name_hint)
+                with positions_of(func):
+                    result[name] = self._schedule(func, name.name_hint)
+            if isinstance(func, tirx.PrimFunc) and POSITIONS in (func.attrs or {}):
+                result[name] = with_zeros(result[name])
         return result
 
     def _schedule(self, func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:

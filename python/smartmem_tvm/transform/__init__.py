@@ -18,6 +18,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "CaptureGraphs": "memory.capture_graphs",
         "BoundKeys": "fuse.bound_keys",
+        "SkipPositions": "fuse.skip_positions",
         "ChannelsInnermost": "layout.channels_innermost",
         "CheckTextures": "layout.check_textures",
         "ComputeHalf": "precision.compute_half.compute_half",

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import ir, tirx
 
 from ...analysis.row_chain import RowChain
@@ -11,6 +13,7 @@ from ...ir.kernel import Stage, substitute
 from ...ir.walk import loads
 from ..core.expressions import replace_loads, split_index
 from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
+from ..core.positions import guarded, inside
 from ..core.reduction import combiner_of, last_part
 from .gemm.epilogue import fits_registers
 from .params import CpuParams
@@ -72,6 +75,19 @@ class RowStages:
     def _order(self, stage: Stage) -> list[int]:
         """Return the axes of a stage's values in a row, in the order in which they are flattened."""
         return [self.chain.axes[stage][v] for v in self.chain.inner(stage)]
+
+    @property
+    def inside(self) -> Callable | None:
+        """Return ``row of the block -> whether it is before the length``; None if the kernel has no length."""
+        last = self.chain.kernel.stages[-1]
+
+        def stored(row) -> tirx.BufferStore:
+            point = self.point(last, row, index(0))
+            return tirx.BufferStore(
+                last.body.buffer, last.body.value, [substitute(each, point) for each in last.body.indices]
+            )
+
+        return inside(stored, self.rows, self.scope.analyzer)
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -155,8 +171,11 @@ class RowStages:
         if not stages:
             return []
 
+        before = self.inside
+
         def one(row):
-            return block(*(self._reduce(s, row) if s.reduction else self._map(s, row) for s in stages))
+            statements = (self._reduce(s, row) if s.reduction else self._map(s, row) for s in stages)
+            return guarded(before, row, block(*statements))
 
         return [self.scope.loop(self.rows, one, "row")]
 

@@ -32,6 +32,7 @@ from ..core.expressions import (
     split_index,
 )
 from ..core.nest import SERIAL, VECTOR, Scope, allocate, block, fresh, index, power_of_two, scratch, store
+from ..core.positions import before_length
 from ..core.reduction import combiner_of, last_part, reduction_of
 from ..core.row_space import RowSpace, row_space_of
 from .params import CpuParams
@@ -190,7 +191,15 @@ class _RowsNest:
 
     def _row(self, rows: list, width: int) -> tirx.Stmt:
         self.width = width
-        return block(*(self._stage(stage, rows) for stage in self.space.kernel.stages))
+        nest = block(*(self._stage(stage, rows) for stage in self.space.kernel.stages))
+        last = self.space.kernel.stages[-1]
+        first = tirx.BufferStore(last.body.buffer, last.body.value, self._first_indices(last, rows))
+        return before_length(first, nest)
+
+    def _first_indices(self, stage: Stage, rows: list) -> list:
+        place = self._place(stage, rows, index(0))
+        place |= {var: index(0) for var in stage.spatial if var not in place}
+        return [self.scope.simplify(substitute(each, place)) for each in stage.body.indices]
 
     # -- stages --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from ...core.nest import Scope, block, index
+from ...core.positions import guarded
 from .chunks import Chunks, in_last_chunk, of_chunk
 
 
@@ -69,6 +70,8 @@ class Axis:
     as_product : bool
         Whether the first row of a strip is a product with `size`, whose division by a side of a tile is none in the
         code; else a sum, of which the rows' offsets in an image are simplified further.
+    inside : callable or None
+        First row, or column -> the condition under which a strip is computed; None if all are.
     """
 
     ends: Sequence[Span]
@@ -77,11 +80,12 @@ class Axis:
     chunk: tirx.PrimExpr | None = None
     only_ends: bool = False
     as_product: bool = False
+    inside: Callable | None = None
 
     @classmethod
-    def whole(cls, *spans: tuple[int, int, int]) -> Axis:
+    def whole(cls, *spans: tuple[int, int, int], inside: Callable | None = None) -> Axis:
         """Return an axis that one task has whole, from (first, count, size) of its strips."""
-        return cls([Span(*each) for each in spans])
+        return cls([Span(*each) for each in spans], inside=inside)
 
     def each(self, scope: Scope, body: Callable[[Strip], tirx.Stmt], name: str = "tile") -> tirx.Stmt:
         """Return ``body(strip)`` for each strip in turn."""
@@ -90,16 +94,18 @@ class Axis:
             done = self.chunks.last
 
             def whole(t) -> tirx.Stmt:
-                return body(Strip(self._first_of(t), self.size, t, self.size))
+                first = self._first_of(t)
+                return guarded(self.inside, first, body(Strip(first, self.size, t, self.size)))
 
             main = scope.loop(of_chunk(self.chunk, self.chunks), whole, name, most=self.chunks.longest)
         for span in self.ends:
 
-            def strip(t, span: Span = span, done: int = done) -> tirx.Stmt:
+            def one(t, span: Span = span, done: int = done) -> tirx.Stmt:
                 at = index(span.first) + t * index(span.size)
-                return body(Strip(at, span.size, index(done) + t, span.kept or span.size))
+                strip = Strip(at, span.size, index(done) + t, span.kept or span.size)
+                return guarded(self.inside, at, body(strip))
 
-            ends.append(scope.loop(span.count, strip, name))
+            ends.append(scope.loop(span.count, one, name))
             done += span.count
         return block(main, *(ends if self.chunks is None else in_last_chunk(self.chunk, self.chunks, ends)))
 

@@ -36,6 +36,7 @@ from tvm import tirx
 
 from ...core.contraction import Contraction
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, scratch, store
+from ...core.positions import inside
 from ..matmul_plan import MatmulPlan
 from ..params import CpuParams
 from ..prefetch import NextPanel, NextRows, Prefetch
@@ -162,11 +163,16 @@ class MatmulNest(ContractionNest):
         beside = tails and plan.panels and plan.is_narrow(tails[-1].size)
         narrow = tails.pop() if beside else None
         chunks = plan.panel_chunks
-        columns = Axis(tails, plan.tile.width, chunks, task.column_chunk, only_ends=not plan.panels)
+        columns = Axis(
+            *(tails, plan.tile.width, chunks, task.column_chunk),
+            only_ends=not plan.panels,
+            inside=inside(lambda column: self._stored(task, index(0), column), plan.columns, self.scope.analyzer),
+        )
         rows = Axis(
             [Span(*each) for each in plan.last_tiles],
             *(plan.tile.height, plan.row_tiles, task.row_chunk),
             only_ends=not plan.row_tiles.last,
+            inside=inside(lambda row: self._stored(task, row, index(0)), plan.rows, self.scope.analyzer),
         )
         micro = _Tiles(self, task, left)
         if narrow is None:
@@ -175,6 +181,11 @@ class MatmulNest(ContractionNest):
         right = self.panel(task, strip)
         nest = Gemm(self.scope, _WithNarrowColumns(micro, right, strip), rows, columns).nest()
         return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.fill]), nest))
+
+    def _stored(self, task: Task, row, column) -> tirx.BufferStore:
+        """Return the store of a result, for its place."""
+        reduction = self.plan.contraction.reduction
+        return reduction.store(reduction.init, self.plan.point(task.batch, row, column))
 
     def panel(self, task: Task, columns: Strip) -> Reader:
         """Return a panel: in place, or a copy that is contiguous along the columns (a narrow one: along the depth)."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that a model of an open length has besides its operators: positions behind the length get a number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+from tvm import ir, relax, tirx
+
+from .kernel import Kernel, Stage, emit
+
+LENGTH = "smartmem_length"
+"""Name of the input, one int64 number, that the functions of a model with an open length have after its own."""
+_TYPE = "int64"
+
+
+def length_parameter() -> relax.Var:
+    """Return the parameter of a function that takes the length."""
+    return relax.Var(LENGTH, relax.TensorType([1], _TYPE))
+
+
+def masked(shape: tuple[int, ...], dtype: str, each: Mapping[int, int], fill: str) -> tirx.PrimFunc:
+    """Return a kernel ``(x, length) -> y``: ``x`` before the length, and a number behind it.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : str
+    each : mapping
+        Axis along which positions lie -> elements of a position along it.
+    fill : str
+        ``zero``, ``lowest`` or ``highest``.
+    """
+    x, y, length = (tirx.decl_buffer(*each) for each in ((shape, dtype, "x"), (shape, dtype, "y"), ([1], _TYPE, "n")))
+    places = [tirx.Var(f"i{axis}", _TYPE) for axis in range(len(shape))]
+    inside = [places[axis] < length[tirx.const(0, _TYPE)] * tirx.const(count, _TYPE) for axis, count in each.items()]
+    condition = inside[0]
+    for more in inside[1:]:
+        condition = tirx.And(condition, more)
+    value = tirx.Select(condition, x[tuple(places)], _number(fill, dtype))
+    return _pointwise("mask_positions", shape, places, (x, length), y, value)
+
+
+def scaled(shape: tuple[int, ...], dtype: str, capacity: int, times: int) -> tirx.PrimFunc:
+    """Return a kernel ``(x, length) -> y`` that makes means over the capacity means over the length.
+
+    Parameters
+    ----------
+    capacity : int
+        The positions over which the mean was taken.
+    times : int
+        How often it was taken.
+    """
+    x, y, length = (tirx.decl_buffer(*each) for each in ((shape, dtype, "x"), (shape, dtype, "y"), ([1], _TYPE, "n")))
+    places = [tirx.Var(f"i{axis}", _TYPE) for axis in range(len(shape))]
+    factor = tirx.const(float(capacity), dtype) / tirx.Cast(dtype, length[tirx.const(0, _TYPE)])
+    value = x[tuple(places)]
+    for _ in range(times):
+        value = value * factor
+    return _pointwise("mean_of_positions", shape, places, (x, length), y, value)
+
+
+def _number(fill: str, dtype: str):
+    if fill == "zero":
+        return tirx.const(0, dtype)
+    if "float" in dtype:
+        return tirx.const(float("-inf" if fill == "lowest" else "inf"), dtype)
+    return tvm.tirx.min_value(dtype) if fill == "lowest" else tvm.tirx.max_value(dtype)
+
+
+def _pointwise(name: str, shape: tuple[int, ...], places: list, inputs: tuple, output, value) -> tirx.PrimFunc:
+    iters = tuple(
+        tirx.IterVar(ir.Range(tirx.const(0, _TYPE), tirx.const(size, _TYPE)), place, tirx.IterVar.DataPar)
+        for size, place in zip(shape, places, strict=True)
+    )
+    return emit(Kernel(inputs, (output,), (Stage(name, iters, tirx.BufferStore(output, value, places)),)))

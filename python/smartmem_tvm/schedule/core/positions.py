@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops that end behind the length of a model with an open length (`transform.fuse.skip_positions`).
+
+    for tile in range(16):                          for tile in range(16):
+      out[8 * tile : 8 * tile + 8, ...] = ...         if 8 * tile < length: out[...] = ...
+
+A rule asks `inside` for the condition of a strip of rows, by the store of its first row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from tvm import ir, s_tir, sym, tirx
+
+from ...ir.index_map import variables
+from ...ir.kernel import POSITIONS, shape_of
+from .nest import SERIAL, VECTOR, block, fresh, index, index_type, loop
+
+_VECTOR = 64  # numbers of a vectorized loop that writes zeros: chosen, four of the widest registers
+
+
+@dataclass(frozen=True, eq=False)
+class _Positions:
+    """The result of a kernel, along whose `axis` each position has `each` elements, and the tensor with the length."""
+
+    output: object
+    length: object
+    axis: int
+    each: int
+
+    def end(self, dtype: str):
+        """Return the first index along the axis that is behind the length."""
+        length = self.length[tirx.const(0, "int64")]
+        length = length if str(dtype) == "int64" else tirx.Cast(dtype, length)
+        return length * tirx.const(self.each, dtype) if self.each > 1 else length
+
+
+_POSITIONS: ContextVar[_Positions | None] = ContextVar("positions of the kernel", default=None)
+
+
+def _of(func: tirx.PrimFunc) -> _Positions | None:
+    if POSITIONS not in (func.attrs or {}):
+        return None
+    place, axis, each, _ = map(int, func.attrs[POSITIONS])
+    length = func.params[place]
+    if str(length.dtype) != "int64" or shape_of(length) != (1,):
+        raise ValueError(f"argument {place} of a kernel with positions is no length")
+    return _Positions(func.params[-1], length, axis, each)
+
+
+@contextmanager
+def positions_of(func: tirx.PrimFunc) -> Iterator[None]:
+    """Let rules end loops behind the length within the context, if the kernel has one."""
+    token = _POSITIONS.set(_of(func))
+    try:
+        yield
+    finally:
+        _POSITIONS.reset(token)
+
+
+def inside(first: Callable, most: int, analyzer: sym.Analyzer | None = None) -> Callable | None:
+    """Return ``row -> whether a strip that begins at this row has positions before the length``; None if unknown.
+
+    Parameters
+    ----------
+    first : callable
+        Row -> the store of a result of that row.
+    most : int
+        The number of rows.
+    analyzer : sym.Analyzer, optional
+        Knows the bounds of the loops around.
+    """
+    positions = _POSITIONS.get()
+    if positions is None:
+        return None
+    row, analyzer = fresh("row"), analyzer or sym.Analyzer()
+    analyzer.bind(row, ir.Range(0, index(most)))
+    stored = first(row)
+    if not stored.buffer.same_as(positions.output):
+        return None
+    at = analyzer.simplify(stored.indices[positions.axis])
+    before = analyzer.simplify(at - row)
+    if any(row.same_as(var) for var in variables(before)):
+        return None  # rows of several items, say: a strip may end in the next item
+    dtype = str(at.ty.dtype)
+    return lambda number: before + number < positions.end(dtype)
+
+
+def guarded(condition: Callable | None, first, body: tirx.Stmt) -> tirx.Stmt:
+    """Return a statement that runs where a strip that begins at `first` has positions before the length."""
+    return body if condition is None else tirx.IfThenElse(condition(first), body, None)
+
+
+def before_length(first: tirx.BufferStore, body: tirx.Stmt) -> tirx.Stmt:
+    """Return a statement that runs if the store of its first result is before the length."""
+    positions = _POSITIONS.get()
+    if positions is None or not first.buffer.same_as(positions.output):
+        return body
+    at = first.indices[positions.axis]
+    return tirx.IfThenElse(at < positions.end(str(at.ty.dtype)), body, None)
+
+
+def with_zeros(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a kernel that writes zeros behind the length at its end, if its readers need them."""
+    positions = _of(func)
+    if positions is None or not int(func.attrs[POSITIONS][3]):
+        return func
+    root = func.body.block
+    filled = s_tir.SBlock(
+        root.iter_vars, root.reads, root.writes, root.name_hint, block(root.body, _zeros(positions)), root.init,
+        root.alloc_buffers, root.match_buffers, root.annotations,
+    )  # fmt: skip
+    return func.with_body(s_tir.SBlockRealize([], True, filled))
+
+
+def _zeros(positions: _Positions) -> tirx.Stmt:
+    output, axis = positions.output, positions.axis
+    shape = shape_of(output)
+    with index_type("int64"):
+        start = tirx.max(positions.end("int64"), index(0))
+
+        def at(indices: list) -> tirx.Stmt:
+            place = len(indices)
+            if place == len(shape):
+                return tirx.BufferStore(output, tirx.const(0, output.dtype), indices)
+            if place == axis:
+                return loop(index(shape[axis]) - start, lambda i: at([*indices, start + i]), "behind")
+            last = place == len(shape) - 1 and shape[place] > 1
+            return loop(
+                shape[place], lambda i: at([*indices, i]), "i", VECTOR if last and shape[place] <= _VECTOR else SERIAL
+            )
+
+        return at([])

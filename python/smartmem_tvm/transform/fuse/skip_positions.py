@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SkipPositions: kernels of a model with an open length leave out what nothing reads behind the length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import tvm
+from tvm import ir, relax, tirx
+
+from ...analysis.unread_positions import ANYTHING, ZEROS, Axes, UnreadPositions
+from ...ir.graph import Graph, Node, rewrite_graphs
+from ...ir.kernel import POSITIONS
+from ...ir.mask_positions import LENGTH
+from ...ir.several_sizes import TILE, places_of, tile_of
+
+
+@tvm.transform.module_pass(opt_level=0, name="smartmem.SkipPositions")
+class SkipPositions:
+    """Let kernels leave out the positions behind the length that nothing reads, or only as zeros.
+
+    Before::
+
+        h = norm(x)                                  # 128 rows; the length is 37
+        p = matmul_add(h, weights)
+
+    After::
+
+        h = norm(x, length)
+        p = matmul_add(h, weights, length)           # the loops over rows end behind row 37
+
+    What is unread follows backwards from the results, which `deploy.tiles` cuts, through the loops of all kernels
+    (`analysis.unread_positions`). Each kernel with such positions gets the length as an input and an attribute
+    (`ir.kernel.POSITIONS`), which rules follow (`schedule.core.positions`). Where sums multiply the positions with
+    zero, the kernel ends with a loop that writes zeros there.
+
+    Refused are tensors that something reads in another way, and functions without a length.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
+        """Apply to every dataflow function of `mod`."""
+        takes = any(isinstance(func, relax.Function) and _length(func) is not None for func in mod.functions.values())
+        return rewrite_graphs(mod, lambda graph: _Skips(graph).run()) if takes else mod
+
+
+def _length(func: relax.Function):
+    """Return the parameter with the length; None if there is none, or it cannot be less than the capacity."""
+    attrs = func.attrs or {}
+    if TILE not in attrs or "input_names" not in attrs:
+        return None
+    names = list(map(str, attrs["input_names"]))
+    return func.params[names.index(LENGTH)] if LENGTH in names else None
+
+
+@dataclass
+class _Skips:
+    graph: Graph
+    unread: dict = field(default_factory=dict)  # variable -> axes
+    log: list[dict] = field(default_factory=list)
+
+    def run(self) -> list[dict]:
+        func = self.graph.function
+        self.length = _length(func)
+        if self.length is None:
+            return []
+        facts = tile_of(func)
+        self.capacity = facts["items"]
+        if self.capacity == 1:
+            return []
+        nodes = list(self.graph)
+        kernels = self._kernels(nodes)
+        self._results(facts)
+        for node in reversed(nodes):
+            self._read(node, kernels.get(node.var))
+        for node in nodes:
+            axes = self.unread.get(node.var, {})
+            if node.var in kernels and axes:
+                self._mark(node, axes)
+        return self.log
+
+    def _kernels(self, nodes: list[Node]) -> dict:
+        computed: dict = {}
+        found = {}
+        for node in nodes:
+            if node.kernel is None or len(node.kernel.outputs) != 1:
+                continue
+            bound = dict(zip(node.kernel.inputs, node.args, strict=True))
+            length = next((buffer for buffer, arg in bound.items() if arg.same_as(self.length)), None)
+            kernel = UnreadPositions(node.kernel, length, self.capacity)
+            given = {buffer: computed.get(arg, {}) for buffer, arg in bound.items() if isinstance(arg, ir.Var)}
+            computed[node.var] = kernel.computed(given)
+            found[node.var] = kernel
+        return found
+
+    def _results(self, facts: dict) -> None:
+        body = self.graph.function.body.body
+        results = list(body.fields) if isinstance(body, ir.Tuple) else [body]
+        for var, share in zip(results, facts["outputs"]):
+            self._meet(var, {each["axis"]: ANYTHING for each in places_of(share)})
+
+    def _meet(self, var, axes: Axes) -> None:
+        """Note what one reader leaves unread of a tensor."""
+        if var not in self.unread:
+            self.unread[var] = axes
+            return
+        known = self.unread[var]
+        self.unread[var] = {
+            axis: ZEROS if ZEROS in (known[axis], word) else ANYTHING for axis, word in axes.items() if axis in known
+        }
+
+    def _read(self, node: Node, kernel: UnreadPositions | None) -> None:
+        if kernel is None:
+            for operand in node.operands:
+                self._meet(operand, {})
+            return
+        self.unread[node.var] = _with_zeros_once(self.unread.get(node.var, {}))
+        found = kernel.unread(self.unread[node.var])
+        for buffer, arg in zip(kernel.kernel.inputs, node.args, strict=True):
+            if isinstance(arg, ir.Var):
+                self._meet(arg, found.get(buffer, {}))
+
+    def _mark(self, node: Node, axes: Axes) -> None:
+        """Give a kernel the length, and the axis along which it may end early."""
+        shape = [int(each) for each in node.kernel.outputs[0].shape]
+        zeros = [axis for axis, word in axes.items() if word == ZEROS]
+        axis = min(zeros or axes)
+        if not any(arg.same_as(self.length) for arg in node.args):
+            buffer = tirx.decl_buffer([tirx.const(1, "int64")], "int64", "length")
+            self.graph.take(node, self._with_length(node, buffer))
+        place = next(number for number, arg in enumerate(node.args) if arg.same_as(self.length))
+        node.attrs = {**node.attrs, POSITIONS: [place, axis, shape[axis] // self.capacity, int(bool(zeros))]}
+        why = "nothing reads the positions behind the length" + (", but as zeros" if zeros else "")
+        decision = {"pass": "SkipPositions", "operator": node.members[-1], "action": "shortened"}
+        self.log.append({**decision, "into": [node.var.name], "reason": why})
+
+    def _with_length(self, node: Node, buffer) -> Node:
+        kernel = replace(node.kernel, inputs=(*node.kernel.inputs, buffer))
+        return Node(node.var, node.value, [*node.args, self.length], kernel, members=node.members, views=node.views)
+
+
+def _with_zeros_once(axes: Axes) -> Axes:
+    """Return axes, at most one of them with zeros, as a kernel writes zeros along one axis."""
+    zeros = [axis for axis, word in axes.items() if word == ZEROS]
+    return {axis: word for axis, word in axes.items() if word == ANYTHING or axis == zeros[0]}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where positions lie, what operators need behind the length, and what they do with positions that is refused."""
+
+import numpy as np
+import pytest
+
+from open_models import N, dims, model, sentence, weights
+from smartmem_tvm.analysis.items import Mixed, Share
+from smartmem_tvm.analysis.positions import LOWEST, ZERO, Need, length_work, same_prefix, shares_of
+from smartmem_tvm.frontend import from_onnx
+
+_LENGTHS = (5, 7)
+
+
+def work(proto, lengths=_LENGTHS, least=1):
+    return length_work(*(from_onnx(proto, dims(proto, length)) for length in lengths), lengths, least)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_positions_lie_along_the_axes_that_grow(seed):
+    random = np.random.default_rng(seed)
+    rank = int(random.integers(1, 5))
+    shape, along = random.integers(1, 6, rank), random.integers(0, 2, rank)
+    lengths = int(random.integers(1, 6)), int(random.integers(6, 9))
+    small, large = (tuple(int(n) * (length if a else 1) for n, a in zip(shape, along)) for length in lengths)
+    wanted = tuple(Share(axis, int(n)) for axis, (n, a) in enumerate(zip(shape, along)) if a)
+    assert shares_of(small, large, lengths, "x") == wanted
+    with pytest.raises(Mixed, match="no multiple of the length"):
+        shares_of((*small, 4), (*large, 5), (5, 7), "x")
+
+
+def test_the_needs_of_attention_and_of_a_mean():
+    found = work(sentence())
+    assert found.inputs == [(Share(1, 1),)] and found.outputs == [()]
+    by_name = {each.name: each for each in found.operators if each.needs}
+    assert by_name["nn.softmax"].needs == [Need(0, 3, LOWEST)] and by_name["nn.softmax"].zero == {3}
+    assert by_name["matmul"].needs == [Need(0, 3, ZERO, True), Need(1, 2, ZERO, True)]
+    assert by_name["mean"].needs == [Need(0, 1, ZERO)] and by_name["mean"].scaled == 1
+
+
+def test_operators_that_work_position_by_position_need_nothing():
+    nodes = [("MatMul", ["x", "w"], "m", {}), ("Relu", ["m"], "r", {}), ("Softmax", ["r"], "y", {"axis": 2})]
+    found = work(model(nodes, [1, N, 4], {"w": weights(4, 4)}))
+    assert not any(each.needs for each in found.operators) and found.outputs == [(Share(1, 1),)]
+
+
+def test_a_product_with_itself_needs_zeros():
+    found = work(model([("Transpose", ["x"], "t", {}), ("MatMul", ["t", "x"], "y", {})], [N, 4]))
+    (product,) = [each for each in found.operators if each.name == "matmul"]
+    assert [need.axis for need in product.needs] == [1, 0] and found.outputs == [()]
+
+
+REFUSED = {
+    "strides": ([("Conv", ["x", "k"], "y", {"strides": [2], "pads": [1, 1]})], [1, 4, N], {"k": weights(4, 4, 3)}),
+    "heads before the length": (
+        [("Transpose", ["x"], "t", {"perm": [1, 0, 2]}), ("Reshape", ["t", "s"], "y", {})],
+        [N, 2, 4],
+        {"s": np.array([-1, 4])},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_names_the_operator(case):
+    nodes, shape, constants = REFUSED[case]
+    with pytest.raises(Mixed, match=r"operator '|multiple"):
+        work(model(nodes, shape, constants), (4, 6))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_constants_are_the_beginning_of_longer_ones(dtype):
+    long = np.arange(42).reshape(7, 6).astype(dtype)
+    shares = (Share(0, 1), Share(1, 1))
+    assert same_prefix(long[:4, :4], long, shares, (4, 7))
+    assert not same_prefix(long[1:5, :4], long, shares, (4, 7))
+    assert not same_prefix(long, long + 1, (), (4, 7))

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A length that stays open: right beside ONNX Runtime for any number of positions, whatever lies behind them."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+import smartmem_tvm
+from open_models import N, dims, drawn, expected, model, sentence, weights
+from smartmem_tvm import UserError
+from smartmem_tvm.frontend import from_onnx
+from smartmem_tvm.frontend.open_length import capacities
+from smartmem_tvm.graph_report import graph_cost
+from smartmem_tvm.ir.graph import read_log
+
+_ROWS = [N, 4]
+_CHANNELS = [1, 3, N]
+REDUCED = {
+    "mean": ([("ReduceMean", ["x"], "y", {"axes": [0]})], _ROWS, {}),
+    "mean of all": ([("ReduceMean", ["x"], "y", {})], [N, 3, 2], {}),
+    "maximum": ([("ReduceMax", ["x"], "y", {"axes": [0]})], _ROWS, {}),
+    "minimum": ([("ReduceMin", ["x"], "y", {"axes": [0]})], _ROWS, {}),
+    "squares": ([("ReduceSumSquare", ["x"], "y", {"axes": [0]})], _ROWS, {}),
+    "softmax": ([("Softmax", ["x"], "y", {"axis": 0})], _ROWS, {}),
+    "logarithm of softmax": ([("LogSoftmax", ["x"], "s", {"axis": 0}), ("Exp", ["s"], "y", {})], _ROWS, {}),
+    "first": ([("Gather", ["x", "i"], "y", {"axis": 0})], _ROWS, {"i": np.array(0)}),
+    "running sum": ([("CumSum", ["x", "zero"], "c", {}), ("Tanh", ["c"], "y", {})], _ROWS, {"zero": np.array(0)}),
+    "products of pairs": (
+        [("Transpose", ["x"], "t", {"perm": [1, 0]}), ("MatMul", ["x", "t"], "m", {}), ("MatMul", ["m", "x"], "y", {})],
+        _ROWS,
+        {},
+    ),
+    "maximum and mean of one tensor": (
+        [
+            ("Tanh", ["x"], "t", {}),
+            ("ReduceMean", ["t"], "a", {"axes": [0]}),
+            ("ReduceMax", ["t"], "b", {"axes": [0]}),
+            ("Concat", ["a", "b"], "y", {"axis": 0}),
+        ],
+        _ROWS,
+        {},
+    ),
+    "variance": ([("MeanVarianceNormalization", ["x"], "y", {"axes": [0]})], _ROWS, {}),
+    "norm over the positions": (
+        [
+            ("ReduceMean", ["x"], "m", {"axes": [0]}),
+            ("Sub", ["x", "m"], "c", {}),
+            ("Mul", ["c", "c"], "q", {}),
+            ("ReduceMean", ["q"], "v", {"axes": [0]}),
+            ("Add", ["v", "epsilon"], "e", {}),
+            ("Sqrt", ["e"], "r", {}),
+            ("Div", ["c", "r"], "y", {}),
+        ],
+        _ROWS,
+        {"epsilon": np.float32(1e-3)},
+    ),
+    "convolutions": (
+        [
+            ("Conv", ["x", "a"], "c", {"pads": [1, 1]}),
+            ("Relu", ["c"], "r", {}),
+            ("MaxPool", ["r"], "p", {"kernel_shape": [3], "pads": [1, 1]}),
+            ("Conv", ["p", "b"], "d", {"pads": [4, 4], "dilations": [2]}),
+            ("GlobalAveragePool", ["d"], "g", {}),
+            ("Add", ["d", "g"], "y", {}),
+        ],
+        _CHANNELS,
+        {"a": weights(4, 3, 3), "b": weights(4, 4, 5)},
+    ),
+    "a picture's width": (
+        [("Conv", ["x", "k"], "c", {"pads": [1, 1, 1, 1], "strides": [2, 1]}), ("Relu", ["c"], "y", {})],
+        [1, 3, 6, N],
+        {"k": weights(4, 3, 3, 3)},
+    ),
+    "places in a table": (
+        [
+            ("Shape", ["x"], "s", {"start": 0, "end": 1}),
+            ("Slice", ["table", "zero", "s", "zero"], "t", {}),
+            ("Add", ["x", "t"], "a", {}),
+            ("ReduceSum", ["a", "zero"], "y", {}),
+        ],
+        _ROWS,
+        {"table": weights(16, 4), "zero": np.array([0])},
+    ),
+}
+
+
+def compiled(proto, span):
+    return smartmem_tvm.compile(from_onnx(proto, dims(proto, span)))
+
+
+def behind(array, capacity, axis):
+    """The array at a capacity, with NaN, or the last id, behind it."""
+    shape = list(array.shape)
+    shape[axis] = capacity - shape[axis]
+    return np.concatenate([array, np.full(shape, np.nan if array.dtype.kind == "f" else 10, array.dtype)], axis)
+
+
+def check(proto, found, lengths):
+    axis = next(axis for axis, dim in enumerate(proto.graph.input[0].type.tensor_type.shape.dim) if dim.dim_param)
+    tiles = found.open[0]["tiles"]
+    for length in lengths:
+        x = drawn(proto, length, length)
+        wanted = expected(proto, x)
+        (got,) = found.run(x)
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        if "length" not in found.open[0]:
+            continue  # no operator of a drawn model mixes positions: it runs in tiles
+        tile = next(each for each in tiles if each["items"] >= length)
+        whole = found.run(behind(x, tile["items"], axis), np.array([length]), function=tile["function"])[0]
+        kept = tuple(slice(size) for size in got.shape)
+        np.testing.assert_array_equal(whole[kept], got)  # also with NaN behind the length
+
+
+@pytest.mark.parametrize("case", REDUCED)
+def test_operators_that_reduce_over_the_open_dimension(case):
+    nodes, shape, constants = REDUCED[case]
+    proto = model(nodes, shape, constants)
+    check(proto, compiled(proto, "3..7"), (3, 4, 5, 7))
+
+
+def test_attention_with_a_mean():
+    proto = sentence()
+    found = compiled(proto, "1..13")
+    assert [each["items"] for each in found.open[0]["tiles"]] == capacities(1, 13)
+    check(proto, found, (1, 2, 3, 7, 8, 11, 13))
+    for tile in found.open[0]["tiles"]:
+        alone = graph_cost(smartmem_tvm.optimize(from_onnx(proto, dims(proto, tile["items"]))))
+        cost = graph_cost(found.graph, tile["function"])
+        assert (cost.kernels, cost.layout_kernels) == (alone.kernels, alone.layout_kernels)
+
+
+def test_kernels_that_nothing_reads_behind_the_length_are_shortened():
+    found = [each for each in read_log(compiled(sentence(), "15..16").graph) if each["pass"] == "SkipPositions"]
+    assert len(found) >= 3 and any("but as zeros" in each["reason"] for each in found)
+
+
+def test_a_result_that_is_also_reduced():
+    nodes = [("Tanh", ["x"], "t", {}), ("ReduceMean", ["t"], "y", {"axes": [0]})]
+    proto = model(nodes, _ROWS)
+    proto.graph.output.insert(0, onnx.helper.make_tensor_value_info("t", TensorProto.FLOAT, None))
+    found = compiled(proto, "3..5")
+    x = weights(4, 4)
+    for got, wanted in zip(found.run(x), (np.tanh(x), np.tanh(x).mean(0, keepdims=True)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_attention_in_another_shape_need_no_mask_of_their_own():
+    nodes = [
+        ("Transpose", ["x"], "t", {"perm": [0, 2, 1]}),
+        ("MatMul", ["x", "t"], "s", {}),
+        ("Softmax", ["s"], "p", {"axis": -1}),
+        ("Unsqueeze", ["p", "one"], "u", {}),
+        ("Unsqueeze", ["x", "one"], "v", {}),
+        ("MatMul", ["u", "v"], "y", {}),
+    ]
+    module = from_onnx(model(nodes, [1, N, 4], {"one": np.array([1])}), {"x": (1, "7..8", 4)})
+    assert str(module["main_0"]).count("mask_positions") == 2  # the scores, and the values
+
+
+def test_an_open_batch_besides():
+    proto = sentence()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    found = smartmem_tvm.compile(from_onnx(proto, {"x": ("1..4", "5..9")}))
+    for batch, length in ((1, 5), (4, 9), (3, 7)):
+        x = np.random.default_rng(batch).integers(0, 11, (batch, length))
+        np.testing.assert_allclose(found.run(x)[0], expected(proto, x), rtol=1e-4, atol=1e-5)
+    for shape, words in (((5, 7), "as many items"), ((2, 10), "as many positions"), ((2, 7, 1), r"\(1..4\)x\(5..9\)")):
+        with pytest.raises(UserError, match=words):
+            found.run(np.zeros(shape, "int64"))
+
+
+def test_places_that_are_counted_are_numbers_of_rows():
+    """As of RoBERTa: what is an index is computed behind the length, too."""
+    nodes = [
+        ("Cast", ["x"], "i", {"to": 7}),
+        ("Sub", ["i", "one"], "z", {}),
+        ("Cast", ["z"], "b", {"to": 9}),
+        ("Cast", ["b"], "c", {"to": 7}),
+        ("CumSum", ["c", "axis"], "s", {}),
+        ("Mul", ["s", "c"], "p", {}),
+        ("Gather", ["table", "p"], "e", {}),
+        ("MatMul", ["e", "w"], "m", {}),
+        ("ReduceMean", ["m"], "y", {"axes": [1]}),
+    ]
+    constants = {"one": np.array(1), "axis": np.array(1), "table": weights(40, 6), "w": weights(6, 5)}
+    proto = model(nodes, [1, N], constants, TensorProto.INT64)
+    check(proto, compiled(proto, "5..9"), (5, 7, 8, 9))
+
+
+def test_a_recurrent_layer_is_refused():
+    constants = {name: weights(1, 12, 4) for name in "wr"}
+    nodes = [
+        ("Unsqueeze", ["x", "one"], "u", {}),
+        ("GRU", ["u", "w", "r"], "y", {"hidden_size": 4}),
+    ]
+    proto = model(nodes, _ROWS, {"one": np.array([1]), **constants})
+    with pytest.raises(UserError, match=r"operator 'gru' .*: give a list of sizes instead"):
+        from_onnx(proto, dims(proto, "2..5"))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_chains_of_operators(seed):
+    random = np.random.default_rng(seed)
+    width = int(random.integers(2, 9))
+    nodes, constants, last = [], {"one": np.array([1])}, "x"
+    for number in range(int(random.integers(2, 6))):
+        name = f"t{number}"
+        kind = str(random.choice(["MatMul", "Relu", "Softmax", "centre", "pairs", "Conv"]))
+        if kind == "MatMul":
+            wide = int(random.integers(2, 9))
+            constants[f"w{number}"], width = weights(width, wide, seed=number), wide
+            nodes.append(("MatMul", [last, f"w{number}"], name, {}))
+        elif kind == "Softmax":
+            nodes.append(("Softmax", [last], name, {"axis": int(random.integers(1, 3))}))
+        elif kind == "centre":
+            nodes += [("ReduceMean", [last], f"m{number}", {"axes": [1]}), ("Sub", [last, f"m{number}"], name, {})]
+        elif kind == "pairs":
+            nodes += [
+                ("Transpose", [last], f"a{number}", {"perm": [0, 2, 1]}),
+                ("MatMul", [last, f"a{number}"], f"b{number}", {}),
+                ("Tanh", [f"b{number}"], f"c{number}", {}),
+                ("MatMul", [f"c{number}", last], name, {}),
+            ]
+        elif kind == "Conv":
+            taps = int(random.choice([1, 3, 5]))
+            constants[f"k{number}"] = weights(width, width, taps, seed=number) / np.float32(width)
+            nodes += [
+                ("Transpose", [last], f"a{number}", {"perm": [0, 2, 1]}),
+                ("Conv", [f"a{number}", f"k{number}"], f"b{number}", {"pads": [taps // 2] * 2}),
+                ("Transpose", [f"b{number}"], name, {"perm": [0, 2, 1]}),
+            ]
+        else:
+            nodes.append(("Relu", [last], name, {}))
+        last = name
+    nodes.append(("Mul", [last, last], "y", {}))
+    proto = model(nodes, [1, N, width], constants)
+    first = next((constants[f"w{n}"].shape[0] for n in range(6) if f"w{n}" in constants), width)
+    proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = first
+    check(proto, compiled(proto, "3..7"), (3, 4, 5, 7))
