@@ -17,6 +17,7 @@ from .gemm.contraction_nest import MatmulNest
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import FEW_REGISTERS, CpuParams
 from .rule import CpuRule
+from .words import as_bytes, with_words
 
 
 class Matmul(CpuRule):
@@ -24,7 +25,7 @@ class Matmul(CpuRule):
 
     def emit(self, plan: MatmulPlan) -> tirx.Stmt:
         """Return the loop nest."""
-        return MatmulNest(plan).kernel()
+        return as_bytes(MatmulNest(plan).kernel(), plan.contraction.words)
 
     @staticmethod
     def plan(kernel: Kernel, params: CpuParams, constants: Sequence = ()) -> MatmulPlan | None:
@@ -41,7 +42,7 @@ class Matmul(CpuRule):
             return declined("no sum of products of two operands" if reduction else "not one reduction")
         if not (contraction.rows or contraction.columns):
             return declined("its results share no operand: there are neither rows nor columns")
-        params = with_products(params, contraction.packing)
+        params, contraction = with_products(params, contraction.packing), with_words(contraction)
         ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
         given = given_value("matmul", "swapped")
         best = ways[given] if given is not None else min(ways, key=lambda way: way.price.cycles)

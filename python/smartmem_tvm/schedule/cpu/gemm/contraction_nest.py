@@ -39,6 +39,7 @@ from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, scratc
 from ..matmul_plan import MatmulPlan
 from ..params import CpuParams
 from ..prefetch import NextPanel, NextRows, Prefetch
+from .accumulators import Accumulators
 from .axis import Axis, Span, Strip
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .contraction_copies import ContractionCopies
@@ -226,10 +227,12 @@ class MatmulNest(ContractionNest):
         return allocate([partial_sums], block(self.over_rows(task, start), *parts))
 
 
-def _dots(contraction: Contraction, params: CpuParams) -> Callable | None:
-    """Return `FmaKernel.dots` for the operands of a contraction."""
+def _dots(contraction: Contraction, params: CpuParams, along: bool = False) -> Callable | None:
+    """Return `FmaKernel.dots` for the operands of a contraction; with `along` that of `NarrowKernel`."""
     packing = contraction.packing
     dots = micro_kernel(FLOAT if packing is None else packing.name, params).dots
+    if dots is not None and along:
+        dots = Accumulators.add_dots_along
     return None if dots is None else partial(dots, packing=packing, params=params)
 
 
@@ -260,6 +263,7 @@ class _Tiles:
             *(self.nest.scope, plan.params, self.nest.dtype, self.left, self, *sizes),
             self.epilogue,
             plan.contraction.times,
+            _dots(plan.contraction, plan.params, along=True),
         )
 
     def of(self, columns: Strip) -> Reader:
