@@ -3,7 +3,7 @@
 
     quad(x[i, 4 * k], x[i, 4 * k + 1], x[i, 4 * k + 2], x[i, 4 * k + 3])     ->     word[i, k]
 
-A rule plans with `word`, a tensor of 32-bit integers over the same memory, so that an operand of bytes is read in place
+A rule for products plans with `word`, a tensor of 32-bit integers over the same memory, so that an operand of bytes is read in place
 as one of floats is. It does not exist: `as_bytes` replaces its loads by those of four bytes whose bits are one number.
 """
 
@@ -19,7 +19,7 @@ from ...ir.index_map import function_name
 from ...ir.kernel import shape_of
 from ...ir.packings import QUADS, numbers_of_quad
 from ...ir.pairs import INTEGER
-from ...ir.walk import loads
+from ...ir.walk import collect, loads
 from ..core.contraction import Contraction
 from ..core.expressions import uses
 from ..core.nest import index
@@ -75,6 +75,18 @@ def _follows(first, load, number: int, analyzer: sym.Analyzer) -> bool:
         return False
     places = zip(load.indices, (*first.indices[:-1], first.indices[-1] + index(number)), strict=True)
     return all(analyzer.can_prove_equal(a, b) for a, b in places)
+
+
+def joined(body: tirx.Stmt) -> tirx.Stmt:
+    """Return the statements of a kernel with words in place of quads of neighbouring bytes, as padded copies have."""
+    quads = [each for each in collect(body, tirx.BitwiseOr) if numbers_of_quad(each) is not None]
+    if not quads:
+        return body
+    extents = {loop.loop_var: loop.extent for loop in collect(body, tirx.For) if isinstance(loop.extent, tirx.IntImm)}
+    found = {each: word for each in quads if (word := word_of(each, extents)) is not None}
+    words = {load.source: source for load, source in found.values()}
+    changed = mapped(body, (tirx.BitwiseOr, lambda each: found[each][0] if each in found else each))
+    return as_bytes(changed, words)
 
 
 def as_bytes(body: tirx.Stmt, words: Mapping) -> tirx.Stmt:

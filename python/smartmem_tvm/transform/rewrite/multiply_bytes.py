@@ -24,9 +24,13 @@ _EXACT = 1 << 24
 _OFFSET = 128
 """What makes a signed byte an unsigned one."""
 # Cycles for each product of floats, and with bytes besides for each result (its zero point, type and scale), all of a
-# vector of 16, and for each step of each row, which is copied. Assumed, then held to 21 matmuls and convolutions that
-# take 0.1 to 3 ms on a thread of an Intel Xeon with AVX-512 and VNNI, 2026-11-28.
-_PRODUCT, _RESULT, _COPIED = 0.5, 2.0, 8.0
+# vector of 16. Assumed, then held to 21 matmuls and convolutions that take 0.1 to 3 ms on a thread of an Intel Xeon
+# with AVX-512 and VNNI, 2026-11-28, and to 19 of 2 us to 1.4 ms on one with other work beside them, 2026-11-29.
+_PRODUCT, _RESULT = 0.5, 2.0
+# Cycles of such a vector with bytes for each step of each row. Quads of a matmul are read in place; a convolution's are
+# copied into a picture with borders, from which each row has a place of its own; pairs are copied, 16 bits from 8.
+# Fitted to the 19 products above (convolutions: 1 to 11, matmuls: 0.7); pairs: as of 2026-11-28.
+_COPIED = {"matmul": 1.1, "convolution": 5.0, "pairs": 8.0}
 # Cycles of a product for each of a product of floats, by the numbers of a packing. Four bytes: by definition of the
 # instruction. Two: measured with matmuls of 196 rows, 384 to 1536 deep, AMD EPYC (Zen 2) with AVX2, 2026-11-29.
 _SHARE = {QUADS.numbers: 0.25, PAIRS.numbers: 0.75}
@@ -194,7 +198,8 @@ def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str
     if UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(along).max() > _LARGEST_SUM:
         return "its sums may leave 32 bits"
     floats = rows * columns * depth * _PRODUCT
-    integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * depth * _COPIED
+    copied = _COPIED["pairs" if packing is PAIRS else "matmul" if name == "matmul" else "convolution"]
+    integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * depth * copied
     if integers >= floats:
         return f"price: {integers / floats:.2f} times the cycles of floats"
     return None
