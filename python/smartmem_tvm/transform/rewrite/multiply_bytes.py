@@ -178,7 +178,7 @@ def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str
             return "its constant is no matrix with a scale for each column"
         if packing is PAIRS and rows < _FEW_ROWS:
             return f"it has fewer than {_FEW_ROWS} rows, and the processor no VNNI"
-    elif (reason := _unlike_filters(call, scale)) is not None:
+    elif (reason := _unlike_filters(call, numbers, scale)) is not None:
         return reason
     elif _is_depthwise(call, numbers):
         exact = UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(tuple(range(1, numbers.ndim))).max() <= _EXACT
@@ -188,8 +188,6 @@ def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str
     else:
         depth, columns = math.prod(numbers.shape[1:]), numbers.shape[0]
         rows = math.prod(result) // columns
-        if int(call.attrs.groups) != 1:
-            return "it has groups of several channels"
         if numbers.shape[1] % packing.numbers:
             return f"its channels are no multiple of {packing.numbers}"
     if depth % packing.numbers:
@@ -205,12 +203,14 @@ def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str
     return None
 
 
-def _unlike_filters(call: ir.Call, scale: np.ndarray) -> str | None:
+def _unlike_filters(call: ir.Call, numbers: np.ndarray, scale: np.ndarray) -> str | None:
     """Return why the constant of a convolution is no filters with a scale each, or None."""
     if not str(call.attrs.data_layout).startswith("NC") or not str(call.attrs.kernel_layout).startswith("OI"):
         return "it has another layout"
     if scale.size != scale.shape[0]:
         return "its constant has no scale for each filter"
+    if int(call.attrs.groups) != 1 and not _is_depthwise(call, numbers):
+        return "it has groups of several channels"
     return None
 
 

@@ -47,7 +47,7 @@ from .contraction_epilogue import ContractionEpilogue
 from .depth import FusedDepth, WalkedDepth
 from .fma_kernel import FmaKernel
 from .gemm import DepthPart, Gemm, MicroKernel, WriteTile, in_parts
-from .micro_kernels import FLOAT, micro_kernel
+from .micro_kernels import FLOAT, vectors
 from .narrow_kernel import NarrowKernel
 from .operands import Reader, Source, in_place
 from .row_offsets import OffsetRows
@@ -123,18 +123,18 @@ class MatmulNest(ContractionNest):
         """Return the copy of a task's rows, if it has one of its own, and its panels."""
         plan = self.plan
         if self.shared is not None:
-            return self._panels(task, in_place(lambda row, k: self.shared[task.batch, row, k]))
+            return self.over_panels(task, in_place(lambda row, k: self.shared[task.batch, row, k]))
         if plan.left_in_place:
             rows = OffsetRows(
                 self.scope, plan.contraction.left, plan.contraction.depth, lambda row: plan.point(task.batch, row)
             )
-            return self._panels(task, rows)
+            return self.over_panels(task, rows)
         if not plan.left_packed:
-            return self._panels(task, in_place(lambda row, k: plan.left(task.batch, row, k)))
+            return self.over_panels(task, in_place(lambda row, k: plan.left(task.batch, row, k)))
         first = self.first_row(task)
         packed = scratch([self.task_rows.longest, plan.depth], plan.contraction.left.ty.dtype, "left")
         copy = self.over_rows(task, lambda r: self._copy_row(packed, (r,), task.batch, first + r))
-        return allocate([packed], block(copy, self._panels(task, in_place(lambda row, k: packed[row - first, k]))))
+        return allocate([packed], block(copy, self.over_panels(task, in_place(lambda row, k: packed[row - first, k]))))
 
     # -- the left operand ----------------------------------------------------------------------------------------
 
@@ -155,7 +155,8 @@ class MatmulNest(ContractionNest):
 
     # -- panels of the right operand -----------------------------------------------------------------------------
 
-    def _panels(self, task: Task, left: Source) -> tirx.Stmt:
+    def over_panels(self, task: Task, left: Source) -> tirx.Stmt:
+        """Return the tiles of a task, panel by panel."""
         plan, column, tails = self.plan, self.plan.panels * self.plan.tile.width, []
         for width in plan.tails:
             tails.append(Span(column, 1, width))
@@ -169,13 +170,17 @@ class MatmulNest(ContractionNest):
             *(plan.tile.height, plan.row_tiles, task.row_chunk),
             only_ends=not plan.row_tiles.last,
         )
-        micro = _Tiles(self, task, left)
+        micro = self.micro_kernel(task, left)
         if narrow is None:
             return Gemm(self.scope, micro, rows, columns).nest()
         strip = Strip(index(narrow.first), narrow.size, index(0), narrow.size)
         right = self.panel(task, strip)
         nest = Gemm(self.scope, _WithNarrowColumns(micro, right, strip), rows, columns).nest()
         return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.fill]), nest))
+
+    def micro_kernel(self, task: Task, left: Source) -> MicroKernel:
+        """Return the micro-kernel of a task."""
+        return _Tiles(self, task, left)
 
     def panel(self, task: Task, columns: Strip) -> Reader:
         """Return a panel: in place, or a copy that is contiguous along the columns (a narrow one: along the depth)."""
@@ -230,7 +235,7 @@ class MatmulNest(ContractionNest):
 def _dots(contraction: Contraction, params: CpuParams, along: bool = False) -> Callable | None:
     """Return `FmaKernel.dots` for the operands of a contraction; with `along` that of `NarrowKernel`."""
     packing = contraction.packing
-    dots = micro_kernel(FLOAT if packing is None else packing.name, params).dots
+    dots = vectors(FLOAT if packing is None else packing.name, params).dots
     if dots is not None and along:
         dots = Accumulators.add_dots_along
     return None if dots is None else partial(dots, packing=packing, params=params)
