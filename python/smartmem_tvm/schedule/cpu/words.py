@@ -92,8 +92,8 @@ def joined(body: tirx.Stmt) -> tirx.Stmt:
 def as_bytes(body: tirx.Stmt, words: Mapping) -> tirx.Stmt:
     """Return a statement with loads of words as loads of bytes; `words` is word tensor -> tensor of bytes.
 
-    A vectorized loop whose lanes are different words becomes a serial one, which LLVM vectorizes: TVM does not know that
-    a vector of bytes is a shorter one of words.
+    A vectorized loop whose lanes are different words becomes a serial one, which LLVM vectorizes: TVM does not know
+    that a vector of bytes is a shorter one of words.
     """
     if not words:
         return body

@@ -98,8 +98,8 @@ class VectorizeMath:
     of Swin-T). The formulas are Cephes', mostly as topi has them. Only calls of float32 are replaced; other targets
     have the functions in hardware.
 
-    ``nearbyint`` of a quantization becomes a call of LLVM's function, in scheduled kernels: TVM makes a scalar loop of a
-    vector of calls that it does not know as vectors, and LLVM's loops over it gather and scatter. Rules know the
+    ``nearbyint`` of a quantization becomes a call of LLVM's function, in scheduled kernels: TVM makes a scalar loop of
+    a vector of calls that it does not know as vectors, and LLVM's loops over it gather and scatter. Rules know the
     function by TVM's name.
 
     In scheduled kernels, an operand that a formula reads several times is bound to a variable before the store. In
