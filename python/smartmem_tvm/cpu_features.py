@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU features for GEMMs of bfloat16 (AMX) and of bytes (AMX, VNNI), also those that LLVM's name of a CPU does not imply."""
+"""CPU features for GEMMs of bfloat16 (AMX) and bytes (AMX, VNNI), also those that LLVM's name of a CPU leaves out."""
 
 from __future__ import annotations
 

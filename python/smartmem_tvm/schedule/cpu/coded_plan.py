@@ -33,8 +33,8 @@ spilled (AMD Zen 2 with AVX2, 768 x 2048 and 2048 x 768, one thread, 2026-11-28)
 _ROWS, _ROWS_FEW_REGISTERS = 4, 2
 """Rows of a strip: as many sums as registers hold beside the codes, by definition of 32 and of 16 registers."""
 _HIGH_VECTORS, _HIGH_ROWS = 2, 12
-"""Vectors of columns, and rows, of a tile of more than `_ROWS` rows with 32 registers: a vector of codes is unpacked once
-for all rows of a strip. By definition of 32 registers: 24 sums, two vectors of codes, and what they are made of."""
+"""Vectors of columns, and rows, of a tile of more than `_ROWS` rows with 32 registers: a vector of codes is unpacked
+once for all rows of a strip. By definition of 32 registers: 24 sums, two vectors of codes, and what they come from."""
 
 
 @dataclass(frozen=True, eq=False)
