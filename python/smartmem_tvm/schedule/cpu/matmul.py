@@ -48,10 +48,11 @@ class Matmul(CpuRule):
         params, contraction = with_products(params, contraction.packing), with_words(contraction)
         ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
         given = given_value("matmul", "swapped")
+        facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
         able = [(way, swapped) for swapped, way in enumerate(ways) if given in (None, swapped)]
         able += [(tiled, swapped) for way, swapped in able if (tiled := QuadPlan.of(way)) is not None]
+        facts |= {"tiled": 1} if any(isinstance(way, QuadPlan) for way, _ in able) else {}
         best, swapped = min(able, key=lambda way: way[0].price.cycles)
-        facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
         vector = not (contraction.rows and contraction.columns)
         if vector and given is None and (best.left_packed or best.right_packed):
             return declined("a vector times a matrix, each element of which is read once, and would be copied first")

@@ -27,7 +27,12 @@ _INTEGER_BYTES = 4
 
 
 class QuadPlan(MatmulPlan):
-    """A contraction of quads of bytes on AMX, in blocks of 32 x 32 results, or of 32 x 16."""
+    """A contraction of quads of bytes on AMX, in blocks of 32 x 32 results, or of 32 x 16.
+
+    `beside` is the plan on the vector unit.
+    """
+
+    beside: MatmulPlan
 
     @classmethod
     def of(cls, plan: MatmulPlan, choice: MatmulChoice | None = None) -> QuadPlan | None:
@@ -45,6 +50,7 @@ class QuadPlan(MatmulPlan):
         if micro_kernel(QUADS.name, params) is not AMX_BYTES:
             return None
         found = cls(_along_memory(contraction), params, plan.constants)
+        vars(found)["beside"] = plan
         if found.tile_depth < _LEAST_DEPTH or not (found.right_constant or found.in_panels):
             return None
         if choice is not None:
@@ -53,8 +59,10 @@ class QuadPlan(MatmulPlan):
         return found
 
     def choice(self, swapped: bool) -> MatmulChoice:
-        """Return the choices as numbers."""
-        return replace(super().choice(swapped), tiles=True)
+        """Return the choices as numbers; the register tile is that of `beside`, for a tuner that leaves tiles out."""
+        parts = {"row_parts": self.tasks.row_parts, "column_parts": self.tasks.column_parts, "parallel": self.parallel}
+        packed = {"left_packed": self.left_packed, "right_packed": False}
+        return replace(self.beside.choice(swapped), **parts, **packed, tiles=True)
 
     # -- tiles and tasks -------------------------------------------------------------------------------------------
 
