@@ -13,17 +13,18 @@ from ..core.nest import fresh
 from ..core.plans import Price
 from .cost import AMX_START, SUMS, TILE_PRODUCT, Work
 from .gemm.amx import SIDE
+from .gemm.amx_block import SPAN
 from .gemm.micro_kernels import AMX_BYTES, micro_kernel
 from .matmul_plan import MatmulChoice, MatmulPlan
 from .matmul_tasks import Tasks
 from .tile import Tile
 
-_SPAN = 2 * SIDE
 # Quads along the depth of a tile, at least. Chosen: a product takes as long with fewer, and vectors are faster then.
 _LEAST_DEPTH = 4
 # Bytes of copied rows that a task keeps in its second-level cache. Chosen: a quarter of that of processors with AMX.
 _KEPT_BYTES = 512 * 1024
-_INTEGER_BYTES = 4
+INTEGER_BYTES = 4
+"""Bytes of a quad, and of a sum: by definition of int32."""
 
 
 class QuadPlan(MatmulPlan):
@@ -69,7 +70,7 @@ class QuadPlan(MatmulPlan):
     @cached_property
     def tile(self) -> Tile:
         """Rows and columns of a block of results."""
-        return Tile(_SPAN, _SPAN if self.columns > SIDE else SIDE)
+        return Tile(SPAN, SPAN if self.columns > SIDE else SIDE)
 
     @cached_property
     def tile_depth(self) -> int:
@@ -85,8 +86,8 @@ class QuadPlan(MatmulPlan):
     def tasks(self) -> Tasks:
         """The tasks: as many as threads want, of rows first, and so many that copied rows stay in the cache."""
         wanted = self.params.tasks if self.parallel else 1
-        copied = self.rows * self.depth * _INTEGER_BYTES if self.left_packed else 0
-        most = max(1, self.rows // _SPAN)
+        copied = self.rows * self.depth * INTEGER_BYTES if self.left_packed else 0
+        most = max(1, self.rows // SPAN)
         rows = min(most, max(wanted, -(-copied // _KEPT_BYTES)))
         return Tasks(self.tile, rows, min(max(1, self.columns // self.tile.width), -(-wanted // rows)))
 

@@ -19,7 +19,7 @@ from tvm import ir, tirx
 
 from ....ir.pairs import INTEGER
 from ...core.nest import Scope, allocate, block, index, scratch, store
-from ..quad_plan import QuadPlan
+from ..quad_plan import INTEGER_BYTES, QuadPlan
 from . import amx
 from .amx import SIDE
 from .amx_block import SPAN, Operands, SumAddresses, multiply_block
@@ -27,8 +27,6 @@ from .axis import Strip
 from .contraction_epilogue import ContractionEpilogue
 from .contraction_nest import MatmulNest, Task
 from .gemm import WriteTile
-
-_INTEGER_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +78,10 @@ class QuadTiles:
 
         turned = self.plan.contraction.packing.turned
         multiply = amx.multiply_turned_bytes if turned else amx.multiply_bytes
-        bytes_of_rows = self.row_bytes, width * _INTEGER_BYTES
+        bytes_of_rows = self.row_bytes, width * INTEGER_BYTES
         operands = Operands(left_at, right_at, height, columns.size, True, bytes_of_rows, multiply)
         products = multiply_block(
-            self.scope, self.plan.tile_steps, operands, SumAddresses(sums_at, width * _INTEGER_BYTES)
+            self.scope, self.plan.tile_steps, operands, SumAddresses(sums_at, width * INTEGER_BYTES)
         )
         prefetched = self.epilogue.prefetched(rows, columns)
         return block(prefetched, products, self.epilogue.block(_Below(self.done, before), rows, columns))
@@ -137,7 +135,7 @@ class QuadNest(MatmulNest):
 
     def _with_left(self, task: Task, done, left: Callable) -> QuadTiles:
         plan = self.plan
-        row_bytes = _INTEGER_BYTES * (plan.depth if plan.left_packed else plan.left_row_step)
+        row_bytes = INTEGER_BYTES * (plan.depth if plan.left_packed else plan.left_row_step)
 
         def address(operand: Callable, place, step):
             load = self.scope.simplify(operand(place, step * index(plan.tile_depth)))
