@@ -300,6 +300,36 @@ double TileProducts(int64_t rounds, const char* data, int64_t right_bytes) {
 #endif
 }
 
+// The same of bytes.
+double ByteTileProducts(int64_t rounds, const char* data, int64_t right_bytes) {
+#if defined(HAS_TILES) && (defined(__AMX_INT8__) || defined(__AMXINT8__))
+  if (!AllowTiles()) return -1.0;
+  const TileShapes shapes;
+  _tile_loadconfig(&shapes);
+  const int64_t steps = right_bytes / 2048;
+  const char* right = data + 2048;
+  const double start = Now();
+  for (int64_t round = 0; round < rounds; ++round) {
+    for (int64_t step = 0; step < steps; ++step) {
+      const char* at = right + step * 2048;
+      _tile_loadd(4, data, 64);
+      _tile_loadd(6, at, 64);
+      _tile_dpbusd(0, 4, 6);
+      _tile_loadd(7, at + 1024, 64);
+      _tile_dpbusd(1, 4, 7);
+      _tile_loadd(5, data + 1024, 64);
+      _tile_dpbusd(2, 5, 6);
+      _tile_dpbusd(3, 5, 7);
+    }
+  }
+  const double time = Now() - start;
+  _tile_release();
+  return time;
+#else
+  return -1.0;
+#endif
+}
+
 // The request for the tile registers, and their configuration, `rounds` times.
 double TileStarts(int64_t rounds) {
 #ifdef HAS_TILES

@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from smartmem_tvm.cpu_features import has_tiles
+from smartmem_tvm.cpu_features import has_byte_tiles, has_tiles
 from smartmem_tvm.runtime.speed_kernels import ROUNDS, VALUES, accumulators, build, function, multiply_adds
 from smartmem_tvm.schedule.cpu import machine as figures
 from smartmem_tvm.schedule.cpu.params import CpuParams
@@ -75,6 +75,7 @@ class Loops:
         if compiler is None:
             raise SystemExit("machine.py needs clang++ (g++ keeps vectors of these loops in memory): install it.")
         library, tiles = folder / "machine.so", ["-mamx-tile", "-mamx-bf16"] if has_tiles(host_target()) else []
+        tiles += ["-mamx-int8"] if has_byte_tiles(host_target()) else []
         subprocess.run([compiler, *FLAGS, *tiles, str(SOURCE), "-o", str(library)], check=True)
         self._library, self.rounds = ctypes.CDLL(str(library)), rounds
         self.lanes = self._library.Lanes()
@@ -187,6 +188,10 @@ def tiles(loops: Loops) -> list[Figure]:
     for size in (16 * KIB, 512 * KIB):
         each = loops.of("TileProducts", 4 * size // 2048, _address(data), ctypes.c_int64(size))
         found.append(Figure(f"product of tiles, right one of {size // KIB} KiB", each, "cycles", "TILE_PRODUCT"))
+        if has_byte_tiles(host_target()):
+            each = loops.of("ByteTileProducts", 4 * size // 2048, _address(data), ctypes.c_int64(size))
+            name = f"product of tiles of bytes, right one of {size // KIB} KiB"
+            found.append(Figure(name, each, "cycles", "TILE_PRODUCT"))
     found.append(Figure("request and configuration of tiles", loops.of("TileStarts", 1), "cycles", "AMX_START"))
     return found
 

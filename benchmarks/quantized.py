@@ -6,7 +6,8 @@
 
 The networks are small ones of each kind, with random weights, quantized by ``onnxruntime.quantization``: a BERT of two
 layers (dynamic), a residual network, one of depthwise convolutions, and a vision transformer of two layers (static, as
-QDQ and as QLinear operators). The least of some rounds of each. Results go to quantized.json.
+QDQ and as QLinear operators), and three whole networks, as QDQ: ResNet-50, MobileNetV2, and ViT-S. The least of some
+rounds of each. Results go to quantized.json.
 """
 
 from __future__ import annotations
@@ -140,6 +141,39 @@ def mobilenet() -> onnx.ModelProto:
     return _classified(graph, x, 96)
 
 
+def resnet50() -> onnx.ModelProto:
+    """ResNet-50 without batch normalizations, which convolutions have taken in."""
+    graph = Graph((1, 3, 224, 224))
+    x = graph.op("Relu", graph.conv("x", 3, 64, 7, 2))
+    x, into = graph.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4), 64
+    for width, blocks, first in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for stride in (first, *[1] * (blocks - 1)):
+            inner = graph.op("Relu", graph.conv(x, into, width, 1))
+            inner = graph.conv(graph.op("Relu", graph.conv(inner, width, width, 3, stride)), width, 4 * width, 1)
+            beside = x if into == 4 * width else graph.conv(x, into, 4 * width, 1, stride)
+            x, into = graph.op("Relu", graph.op("Add", inner, beside)), 4 * width
+    return _classified(graph, x, into)
+
+
+def mobilenetv2() -> onnx.ModelProto:
+    """MobileNetV2 without batch normalizations."""
+    graph = Graph((1, 3, 224, 224))
+    x, into = _relu6(graph, graph.conv("x", 3, 32, 3, 2)), 32
+    table = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for factor, out, blocks, first in table:
+        for stride in (first, *[1] * (blocks - 1)):
+            wide = x if factor == 1 else _relu6(graph, graph.conv(x, into, into * factor, 1))
+            wide = _relu6(graph, graph.conv(wide, into * factor, into * factor, 3, stride, into * factor))
+            inner = graph.conv(wide, into * factor, out, 1)
+            x, into = graph.op("Add", inner, x) if into == out and stride == 1 else inner, out
+    return _classified(graph, _relu6(graph, graph.conv(x, into, 1280, 1)), 1280)
+
+
+def vit_s() -> onnx.ModelProto:
+    """The twelve layers of ViT-S."""
+    return vit(12)
+
+
 def _relu6(graph: Graph, x: str) -> str:
     return graph.op("Clip", x, *(graph.constant(np.float32(each)) for each in (0, 6)))
 
@@ -192,6 +226,10 @@ NETWORKS: dict[str, tuple[Callable, Callable]] = {
         f"{make.__name__} {form}": (make, lambda folder, model, form=form: static(folder, model, form))
         for make in (resnet, mobilenet, vit)
         for form in ("QDQ", "QOperator")
+    },
+    **{
+        f"{make.__name__} QDQ": (make, lambda folder, model: static(folder, model, "QDQ"))
+        for make in (resnet50, mobilenetv2, vit_s)
     },
 }
 

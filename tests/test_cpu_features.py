@@ -8,7 +8,7 @@ from tvm import relax
 
 import smartmem_tvm as sm
 from smartmem_tvm import UserError
-from smartmem_tvm.cpu_features import has_tiles, require_tiles, unnamed_features
+from smartmem_tvm.cpu_features import has_byte_tiles, has_tiles, require_tiles, unnamed_features
 from smartmem_tvm.graph_report import explain
 from smartmem_tvm.pipeline import require_precision
 from smartmem_tvm.target import host_target
@@ -43,6 +43,20 @@ def test_cpus_with_tiles(target, tiles):
             require_precision(target, "bfloat16")
 
 
+@pytest.mark.parametrize(
+    "target, tiles",
+    [
+        (cpu("sapphirerapids"), True),
+        (cpu("znver5"), False),  # VNNI, no tiles
+        (cpu("rocketlake", mattr=["+amx-tile", "+amx-int8"]), True),
+        (cpu("rocketlake", mattr=["+amx-tile", "+amx-bf16"]), False),
+        (cpu("sapphirerapids", mtriple="x86_64-pc-windows-msvc"), False),
+    ],
+)
+def test_cpus_with_tiles_of_bytes(target, tiles):
+    assert has_byte_tiles(target) is tiles
+
+
 @pytest.mark.parametrize("target", [None, tvm.target.Target("opencl", host="llvm")])
 def test_no_cpu_is_refused(target):
     with pytest.raises(UserError, match="or in float32"):
@@ -54,6 +68,9 @@ def test_what_the_name_of_a_cpu_leaves_out():
     assert unnamed_features("rocketlake", LINUX) == ["+amx-tile", "+amx-bf16", "+avx512bf16"]
     assert unnamed_features("sapphirerapids", LINUX) == []
     assert unnamed_features("rocketlake", LINUX - {"amx_bf16"}) == []
+    assert unnamed_features("rocketlake", LINUX | {"amx_int8"})[-1] == "+amx-int8"
+    assert unnamed_features("rocketlake", frozenset({"amx_tile", "amx_int8"})) == ["+amx-tile", "+amx-int8"]
+    assert unnamed_features("sapphirerapids", LINUX | {"amx_int8"}) == []
 
 
 def perceptron(weight: np.ndarray) -> tvm.IRModule:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU features for GEMMs of bfloat16 (AMX) and of bytes (VNNI), also those that LLVM's name of a CPU does not imply."""
+"""CPU features for GEMMs of bfloat16 (AMX) and bytes (AMX, VNNI), also those that LLVM's name of a CPU leaves out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
@@ -11,7 +12,13 @@ from tvm.target import codegen
 from .errors import UserError
 
 TILES = ("amx-tile", "amx-bf16", "avx512bf16")  # LLVM's names: AMX tiles and products, and rounding of vectors
-_AS_LINUX_SAYS = {"amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "avx512bf16": "avx512_bf16"}
+BYTE_TILES = ("amx-tile", "amx-int8")
+_AS_LINUX_SAYS = {
+    "amx-tile": "amx_tile",
+    "amx-bf16": "amx_bf16",
+    "avx512bf16": "avx512_bf16",
+    "amx-int8": "amx_int8",
+}
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -20,9 +27,18 @@ def has_tiles(target: tvm.target.Target) -> bool:
 
     The code requests the tile registers from Linux, so it runs on Linux only.
     """
+    return _on_linux_with(TILES, target)
+
+
+def has_byte_tiles(target: tvm.target.Target) -> bool:
+    """Whether kernels for a CPU can multiply tiles of bytes (AMX int8), on Linux as `has_tiles`."""
+    return _on_linux_with(BYTE_TILES, target)
+
+
+def _on_linux_with(features: Sequence[str], target: tvm.target.Target) -> bool:
     system = str(target.attrs.get("mtriple") or "")
     elsewhere = system and "linux" not in system
-    return not elsewhere and all(codegen.target_has_features(each, target) for each in TILES)
+    return not elsewhere and all(codegen.target_has_features(each, target) for each in features)
 
 
 def has_quads(target: tvm.target.Target) -> bool:
@@ -38,7 +54,7 @@ def has_pairs(target: tvm.target.Target) -> bool:
 
 
 def unnamed_features(cpu: str, flags: frozenset[str] | None = None) -> list[str]:
-    """Return the features that ``mattr`` must add to ``mcpu`` for `has_tiles`.
+    """Return the features that ``mattr`` must add to ``mcpu`` for `has_tiles` and `has_byte_tiles`.
 
     They are missing if a virtual machine reports the model number of another CPU.
 
@@ -50,10 +66,10 @@ def unnamed_features(cpu: str, flags: frozenset[str] | None = None) -> list[str]
         Linux's flags of the CPU; by default those of this machine.
     """
     flags = _flags() if flags is None else flags
-    if not all(_AS_LINUX_SAYS[each] in flags for each in TILES):
-        return []
+    groups = [each for each in (TILES, BYTE_TILES) if all(_AS_LINUX_SAYS[one] in flags for one in each)]
+    features = dict.fromkeys(one for each in groups for one in each)
     named = tvm.target.Target({"kind": "llvm", "mcpu": cpu})
-    return [f"+{each}" for each in TILES if not codegen.target_has_features(each, named)]
+    return [f"+{each}" for each in features if not codegen.target_has_features(each, named)]
 
 
 def _flags() -> frozenset[str]:

@@ -76,6 +76,23 @@ def quad(numbers: Sequence):
     return found | (signed << _const(_LAST))
 
 
+def numbers_of_quad(value) -> tuple | None:
+    """Return the four numbers of a `quad`, None for any other expression."""
+    found, others = [], value
+    for _ in range(3):
+        if not isinstance(others, tirx.BitwiseOr):
+            return None
+        others, last = others.a, others.b
+        found.append(last)
+    if not isinstance(others, tirx.BitwiseAnd) or not all(isinstance(each, tirx.LShift) for each in found):
+        return None
+    masked = [found[0].a.a.a if isinstance(found[0].a, tirx.Sub) else None, found[1].a, found[2].a, others]
+    if not all(isinstance(each, tirx.BitwiseAnd) for each in masked):
+        return None
+    numbers = tuple(each.a for each in reversed(masked))
+    return numbers if tvm_ffi.structural_equal(value, quad(numbers)) else None
+
+
 def dot_of_quads(unsigned, signed):
     """Return the sum of the products of the bytes at equal places of two quads."""
     total = None

@@ -111,6 +111,8 @@ def _matmul(kind: Kind) -> None:
     kind.switch("parallel")
     kind.switch("left_packed")
     kind.switch("right_packed")
+    if "tiled" in kind.decision.facts:
+        kind.switch("tiles")
     # A constant right operand is packed into panels at compile time.
     constants = (bool(kind["constant"]), bool(kind["left_constant"]))
     kind.requires(lambda swapped, packed: not (packed and constants[swapped]), "swapped", "right_packed")

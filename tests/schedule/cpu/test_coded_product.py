@@ -7,12 +7,18 @@ from onnx import helper
 
 import smartmem_tvm as sm
 from coded_weights import dequantized, nbits
+from smartmem_tvm.schedule.cpu.params import FEW_REGISTERS, CpuParams
+from smartmem_tvm.target import host_target
 
-_DEPTHS, _COLUMNS, _ROWS = [67, 128, 257, 160], [64, 67, 127, 200], [1, 2, 5, 8, 11, 17]
+_DEPTHS, _COLUMNS, _ROWS = [67, 128, 257, 160], [64, 67, 127, 200], [1, 2, 5, 8, 11, 17, 33]
 
 
 def compiled(drawn, target="cpu"):
     return sm.compile(sm.from_onnx(drawn.model), target)
+
+
+FEW = 24 if CpuParams.of(host_target()).registers > FEW_REGISTERS else 10
+"""Rows, up to which the rule for few takes products on this machine."""
 
 
 def check(drawn, random, target="cpu"):
@@ -42,7 +48,16 @@ def test_random_products(seed):
         group = pick("tensor", "axis", 16, 32, 40, 256)
         sides = {"signed": pick(False, True), "left": pick(False, True), "turned": pick(False, True)}
         drawn = dequantized(random, *sizes, group, bits, zeros=zeros, **sides)
-    assert rules(check(drawn, random)) == {"CodedProduct" if rows <= 10 else "Matmul"}
+    assert rules(check(drawn, random)) == {"CodedProduct" if rows <= FEW else "Matmul"}
+
+
+@pytest.mark.parametrize("rows", [5, 12, 13, 24])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_strips_of_many_rows(rows, bits):
+    """Halves of panels; the last one has fewer columns, and the last group is only begun."""
+    random = np.random.default_rng(rows)
+    built = check(nbits(random, rows, 200, 150, 32, bits, True, False), random)
+    assert rules(built) == {"CodedProduct" if rows <= FEW else "Matmul"}
 
 
 @pytest.mark.parametrize("rows", [1, 3, 17])
@@ -108,7 +123,7 @@ def test_a_weight_of_two_kernels_keeps_one_form():
     np.testing.assert_allclose(compiled(first).run(x)[0], exact, rtol=0, atol=3e-6 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("rows", [1, 17])
+@pytest.mark.parametrize("rows", [1, 33])
 def test_several_products_in_one_kernel(rows):
     """A gated layer: two products of one tensor, and what is computed from both."""
     random = np.random.default_rng(0)

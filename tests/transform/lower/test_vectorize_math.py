@@ -192,3 +192,21 @@ def test_nothing_is_bound_where_tvm_takes_a_loop_apart():
     windows = np.lib.stride_tricks.sliding_window_view(data[:, 0], (3, 3), axis=(1, 2)).astype("float64")
     total = np.einsum("nyxij,oij->noyx", windows, given[0][:, 0]) + given[1]
     np.testing.assert_allclose(got, np.arctanh(0.9 * np.tanh(total - np.tanh(total))), atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_is_a_vector_and_ties_go_to_even(dtype):
+    """TVM makes a scalar loop of a vector of its own call; in kernels that no rule has scheduled the call stays."""
+    x = te.placeholder((32,), dtype, name="x")
+    func = te.create_prim_func([x, te.compute((32,), lambda i: tirx.nearbyint(x[i]))])
+    assert "T.nearbyint" in vectorized(tvm.IRModule({"main": func})).script()
+    schedule = tvm.s_tir.Schedule(func)
+    (block,) = schedule.get_child_blocks(schedule.get_sblock("root"))
+    schedule.vectorize(schedule.get_loops(block)[0])
+    scheduled = schedule.mod["main"].with_attr("tirx.is_scheduled", True)
+    after = vectorized(tvm.IRModule({"main": scheduled}))
+    assert "llvm.nearbyint" in after.script() and "T.nearbyint" not in after.script()
+    given = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999997, np.inf, -np.inf, np.nan] + [3.7] * 22, dtype)
+    out = tvm.runtime.tensor(np.zeros(32, dtype))
+    tvm.compile(after, CPU)["main"](tvm.runtime.tensor(given), out)
+    np.testing.assert_array_equal(out.numpy(), np.rint(given))

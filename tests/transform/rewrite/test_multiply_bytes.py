@@ -49,11 +49,11 @@ def draw(random: np.random.Generator) -> tuple:
     left, each = str(random.choice(["uint8", "int8"])), random.random() < 0.6
     attributes, rank = {}, int(random.integers(1, 4))
     if kind == "Conv":
-        group = int(random.choice([1, 1, 1, 2]))
+        group = int(random.choice([1, 1, 1, 2, 5]))
         kernel, strides = (random.integers(1, 4, rank).tolist() for _ in range(2))
         dilations, pads = random.integers(1, 3, rank).tolist(), random.integers(0, 3, 2 * rank).tolist()
         sizes = [max(int(random.integers(1, 9)), (k - 1) * d + 1) for k, d in zip(kernel, dilations)]
-        inside = int(random.choice([1, 3, 4, 8, 16]))
+        inside = int(random.choice([1, 3, 4, 8, 16])) if group == 1 else int(random.choice([1, 1, 4]))
         x_shape, w_shape = (int(random.integers(1, 3)), inside * group, *sizes), (size() * group, inside, *kernel)
         axis = 0
         attributes = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads, "group": group}
@@ -86,6 +86,11 @@ def decisions(mod: tvm.IRModule) -> list[str]:
     return [each.get("reason", each["action"]) for each in read_log(mod) if each["pass"] == "MultiplyBytes"]
 
 
+def whatever_the_price(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(multiply_bytes, "_RESULT", 0.0)
+    patch.setattr(multiply_bytes, "_COPIED", dict.fromkeys(multiply_bytes._COPIED, 0.0))
+
+
 def rewritten(model, target=WITH) -> tvm.IRModule:
     with target:
         return MultiplyBytes()(from_onnx(model))
@@ -94,8 +99,7 @@ def rewritten(model, target=WITH) -> tvm.IRModule:
 @pytest.mark.parametrize("seed", seeds(12, 72, 200))
 def test_drawn_products(seed, monkeypatch):
     """Whatever the price says: every product that may be of bytes is."""
-    for name in ("_RESULT", "_COPIED"):
-        monkeypatch.setattr(multiply_bytes, name, 0.0)
+    whatever_the_price(monkeypatch)
     monkeypatch.setattr(multiply_bytes, "_FEW_ROWS", 0)
     nodes, inputs, constants, sides = draw(np.random.default_rng(seed))
     want, most = product(nodes[-1], *sides), product(nodes[-1], *map(np.abs, sides))
@@ -116,8 +120,7 @@ def test_a_window_that_may_see_nothing_but_padding():
     ]
     constants = {"w": w, "one": np.float32(1), "zero": np.uint8(241)}
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_RESULT", "_COPIED"):
-            patch.setattr(multiply_bytes, name, 0.0)
+        whatever_the_price(patch)
         mod = rewritten(model_of(nodes, {"x": x}, {"y": ("float32", (1, 32, 5))}, constants))
         assert decisions(mod) == ["multiplied as bytes"]
     want = np.zeros((1, 32, 5), "float32")
@@ -222,8 +225,7 @@ def test_casts_and_zero_points_that_leave_the_bytes(operator, dtype, through, ze
     want = product(nodes[-1], stands_for.astype("float64") * 2, w * 0.5)
     model = model_of(nodes, {"x": x}, {"y": ("float32", want.shape)}, constants)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_RESULT", "_COPIED"):
-            patch.setattr(multiply_bytes, name, 0.0)
+        whatever_the_price(patch)
         mod = rewritten(model)
     assert decisions(mod) == []
     np.testing.assert_allclose(compile(mod, "cpu").run(x)[0], want, rtol=1e-5, atol=0.1)
@@ -256,6 +258,36 @@ def test_a_convolution_without_vnni_stays_in_floats():
     ]
     model = model_of(nodes, {"x": x}, {"y": ("float32", (1, 64, 28))}, {"w": w, "one": np.float32(1)})
     assert decisions(rewritten(model, PAIRED)) == ["it is a convolution, and the processor has no VNNI"]
+
+
+@pytest.mark.parametrize("target", [WITH, PAIRED])
+@pytest.mark.parametrize(
+    ("inside", "size", "reason"),
+    [
+        (1, 3, "multiplied as bytes"),
+        (2, 3, "it has groups of several channels"),
+        (1, 22, "multiplied as bytes"),
+        (1, 23, "floats may not hold its sums exactly"),
+    ],
+)
+def test_depthwise_convolutions(target, inside, size, reason):
+    """514 products of the largest bytes are the most whose sums are exact in floats."""
+    random, groups = np.random.default_rng(0), 5
+    x = integers(random, "uint8", (1, groups * inside, 24, 24))
+    w = np.full((groups * inside, inside, size, size), -128, "int8")
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "one", "zero"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["y"], group=groups, pads=[1] * 4),
+    ]
+    side = 24 + 2 - size + 1
+    constants = {"w": w, "one": np.float32(1), "zero": np.uint8(3)}
+    result = {"y": ("float32", (1, groups * inside, side, side))}
+    mod = rewritten(model_of(nodes, {"x": x}, result, constants), target)
+    assert decisions(mod) == [reason]
+    want = product(nodes[-1], x.astype("float64") - 3, w.astype("float64"))
+    got = compile(mod, "cpu").run(x)[0]
+    assert np.array_equal(got, want) if reason.startswith("mult") else np.allclose(got, want, rtol=1e-5)
 
 
 def test_what_is_not_looked_at():

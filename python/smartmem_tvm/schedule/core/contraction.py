@@ -11,7 +11,7 @@ The columns are the side that holds the iterator along which the result is conti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import tvm_ffi
 from tvm import tirx
@@ -37,6 +37,8 @@ class Contraction:
     ----------
     packing : Packing or None
         Operands hold several small integers (`ir.packings`), and one multiplication is their dot product.
+    words : mapping
+        Tensors that operands load and that do not exist -> the tensors of bytes in their place (`cpu.words`).
     """
 
     reduction: Reduction
@@ -46,6 +48,7 @@ class Contraction:
     left: object
     right: object
     packing: Packing | None = None
+    words: Mapping = field(default_factory=dict)
 
     def times(self, left, right):
         """Return one product of the sum."""

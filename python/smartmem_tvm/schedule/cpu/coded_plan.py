@@ -32,6 +32,9 @@ multiplications per cycle that take four cycles; with 16 registers four sums too
 spilled (AMD Zen 2 with AVX2, 768 x 2048 and 2048 x 768, one thread, 2026-11-28)."""
 _ROWS, _ROWS_FEW_REGISTERS = 4, 2
 """Rows of a strip: as many sums as registers hold beside the codes, by definition of 32 and of 16 registers."""
+_HIGH_VECTORS, _HIGH_ROWS = 2, 12
+"""Vectors of columns, and rows, of a tile of more than `_ROWS` rows with 32 registers: a vector of codes is unpacked
+once for all rows of a strip. By definition of 32 registers: 24 sums, two vectors of codes, and what they come from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +141,26 @@ class CodedPlan(ContractionOperands):
         """Vectors of columns in a panel."""
         return self.panels.width // self.params.lanes
 
+    @property
+    def few_registers(self) -> bool:
+        """Whether the processor has no more registers than AVX2."""
+        return self.params.registers <= FEW_REGISTERS
+
+    @property
+    def tile_vectors(self) -> int:
+        """Vectors of columns of a tile: a panel's, or fewer where a strip has many rows."""
+        high = not self.few_registers and self.rows > _ROWS and self.vectors % _HIGH_VECTORS == 0
+        return _HIGH_VECTORS if high else self.vectors
+
+    @property
+    def tile_width(self) -> int:
+        """Columns of a tile."""
+        return self.tile_vectors * self.params.lanes
+
     @cached_property
     def strips(self) -> list[Span]:
         """The rows in strips, as equal as possible, the higher ones first."""
-        most = _ROWS_FEW_REGISTERS if self.params.registers <= FEW_REGISTERS else _ROWS
+        most = _ROWS_FEW_REGISTERS if self.few_registers else _ROWS if self.tile_vectors == self.vectors else _HIGH_ROWS
         count = -(-self.rows // most)
         low, more = divmod(self.rows, count)
         spans = [Span(0, more, low + 1), Span(more * (low + 1), count - more, low)]
@@ -149,8 +168,8 @@ class CodedPlan(ContractionOperands):
 
     def sums(self, rows: int) -> int:
         """Return the sums of a strip for each result, to which the steps are added in turn."""
-        chains = _CHAINS_FEW_REGISTERS if self.params.registers <= FEW_REGISTERS else _CHAINS
-        return max(1, min(IN_WORD, chains // (rows * self.vectors)))
+        chains = _CHAINS_FEW_REGISTERS if self.few_registers else _CHAINS
+        return max(1, min(IN_WORD, chains // (rows * self.tile_vectors)))
 
     @cached_property
     def parallel(self) -> bool:
@@ -167,9 +186,9 @@ class CodedPlan(ContractionOperands):
     @property
     def price(self) -> Price:
         """The price of the work by its terms, in cycles of all threads together."""
-        columns = self.panels.panels * self.steps
+        tiles, masked = self.panels.panels * (self.vectors // self.tile_vectors), self.panels.bits == FOUR
         steps: Sequence[Done] = [
-            (span.count * columns, CodedStep(span.size, self.vectors, self.panels.bits == FOUR)) for span in self.strips
+            (span.count * tiles * self.steps, CodedStep(span.size, self.tile_vectors, masked)) for span in self.strips
         ]
         parts = {"codes and multiply-adds": steps, "weights from memory": [(self.panels.bytes, FromMemory())]}
         return Work(self.params, parts, shared=self.params.cores if self.parallel else 1).price

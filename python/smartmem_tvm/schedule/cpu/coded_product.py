@@ -14,9 +14,11 @@ from .gemm.coded_nest import CodedNest
 from .params import CpuParams
 from .rule import CpuRule
 
-_MOST_ROWS = 10
-"""Rows, from which on `Matmul`, whose tasks copy panels of floats, is as fast. Measured: 8 rows took 0.80 times as long
-as there, 12 took 1.02 (768 x 2048 in four bits, AMD Zen 2 with AVX2, one thread, 2026-11-28)."""
+_MOST_ROWS, _MOST_ROWS_FEW_REGISTERS = 24, 10
+"""Rows, from which on `Matmul`, whose tasks copy panels of floats, is as fast, with 32 registers and with 16. Measured
+for 768 x 2048 in four bits on one thread: with 16, 8 rows took 0.80 times as long as there, and 12 took 1.02 (AMD Zen 2
+with AVX2, 2026-11-28); with 32, 12 rows took 0.91 times as long as the product of float weights, 24 took 0.82, and 32
+took 1.23, as `Matmul` does (an Intel Xeon with AVX-512, 2026-11-29)."""
 
 
 class CodedProduct(CpuRule):
@@ -32,7 +34,7 @@ class CodedProduct(CpuRule):
         plan = next((each for each in plans if each is not None), None)
         if plan is None:
             return declined("no operand is a weight in panels of codes")
-        if plan.rows > _MOST_ROWS:
+        if plan.rows > (_MOST_ROWS_FEW_REGISTERS if plan.few_registers else _MOST_ROWS):
             return declined(f"{plan.rows} rows: each panel is read so often that its floats are worth a copy")
         priced(lambda: plan.price)
         sizes = {"width": plan.panels.width, "bits": plan.panels.bits, "group": plan.panels.group, "block": plan.block}

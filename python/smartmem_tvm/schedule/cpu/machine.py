@@ -52,7 +52,8 @@ ADD_LANES = 6
 """Cycles to add up the lanes of a sum: assumed on 2026-11-26. Measured: 3.4 where vectors follow each other."""
 TILE_PRODUCT = 20.0
 """Cycles of a product of two tiles of AMX, with its share of the loads. Measured: 19.3 with one side in the
-first-level cache, 21.1 in the second one; 18 and 24 in docs/precision.md (2026-11-25)."""
+first-level cache, 21.1 in the second one; 18 and 24 in docs/precision.md (2026-11-25). Tiles of bytes took 1.01 and
+0.98 times as long as those of bfloat16 in the same run, which multiply half as many numbers (2026-11-29)."""
 
 # -- caches and memory -----------------------------------------------------------------------------------------------
 

@@ -14,9 +14,12 @@ from ..core.contraction import contraction_of
 from ..core.decisions import decide, declined, given_value, priced
 from ..core.reduction import reduction_of
 from .gemm.contraction_nest import MatmulNest
+from .gemm.quad_tiles import QuadNest
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import FEW_REGISTERS, CpuParams
+from .quad_plan import QuadPlan
 from .rule import CpuRule
+from .words import as_bytes, with_words
 
 
 class Matmul(CpuRule):
@@ -24,7 +27,8 @@ class Matmul(CpuRule):
 
     def emit(self, plan: MatmulPlan) -> tirx.Stmt:
         """Return the loop nest."""
-        return MatmulNest(plan).kernel()
+        nest = QuadNest(plan) if isinstance(plan, QuadPlan) else MatmulNest(plan)
+        return as_bytes(nest.kernel(), plan.contraction.words)
 
     @staticmethod
     def plan(kernel: Kernel, params: CpuParams, constants: Sequence = ()) -> MatmulPlan | None:
@@ -41,17 +45,24 @@ class Matmul(CpuRule):
             return declined("no sum of products of two operands" if reduction else "not one reduction")
         if not (contraction.rows or contraction.columns):
             return declined("its results share no operand: there are neither rows nor columns")
-        params = with_products(params, contraction.packing)
+        params, contraction = with_products(params, contraction.packing), with_words(contraction)
         ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
         given = given_value("matmul", "swapped")
-        best = ways[given] if given is not None else min(ways, key=lambda way: way.price.cycles)
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
+        able = [(way, swapped) for swapped, way in enumerate(ways) if given in (None, swapped)]
+        able += [(tiled, swapped) for way, swapped in able if (tiled := QuadPlan.of(way)) is not None]
+        facts |= {"tiled": 1} if any(isinstance(way, QuadPlan) for way, _ in able) else {}
+        best, swapped = min(able, key=lambda way: way[0].price.cycles)
         vector = not (contraction.rows and contraction.columns)
         if vector and given is None and (best.left_packed or best.right_packed):
             return declined("a vector times a matrix, each element of which is read once, and would be copied first")
-        choice = decide("matmul", best.choice(best is ways[1]), **facts)
-        plan = GivenPlan(ways[choice.swapped], choice)
+        choice = decide("matmul", best.choice(bool(swapped)), **facts)
         own = ways[choice.swapped]
+        tiled = QuadPlan.of(own, choice) if choice.tiles else None
+        if tiled is not None:
+            priced(lambda: tiled.price)
+            return tiled
+        plan = GivenPlan(own, choice)
         priced(lambda: (own if choice == own.choice(choice.swapped) else plan).price)
         return plan
 

@@ -48,6 +48,8 @@ class MatmulChoice:
         Tasks run on several threads.
     left_packed, right_packed : bool
         The operand is copied first.
+    tiles : bool
+        It is computed in tiles of AMX (`quad_plan`).
     """
 
     swapped: bool
@@ -60,6 +62,7 @@ class MatmulChoice:
     parallel: bool
     left_packed: bool
     right_packed: bool
+    tiles: bool = False
 
 
 @dataclass(frozen=True, eq=False)

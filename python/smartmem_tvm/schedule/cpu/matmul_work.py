@@ -41,7 +41,7 @@ class MatmulWork:
         parts = {
             "multiply-adds": steps_of(*sizes, self.params, plan.depth, plan.steps, plan.batch * plan.depth),
             "left operand across cache lines": self._lines(),
-            "copies and stores": self._copies(),
+            "copies and stores": self.copies(),
             "weights from memory": self._weights(),
         }
         waits = {"threads that wait": max(1.0, plan.tasks.idle / SURE) - 1.0}
@@ -71,7 +71,8 @@ class MatmulWork:
             return 3
         return 2 if plan.depth * machine.LINE_BYTES > machine.NEAR_LINES_BYTES else 1
 
-    def _copies(self) -> list[Done]:
+    def copies(self) -> list[Done]:
+        """Return the elements of operands that are copied, and of results."""
         plan = self.plan
         right, left = self.copy_of_right(plan.tile), self.copy_of_left
         copies = [(plan.row_chunks.count * plan.depth * plan.columns, right), (plan.rows * plan.depth, left)]

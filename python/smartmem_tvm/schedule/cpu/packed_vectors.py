@@ -19,7 +19,22 @@ from ..core.nest import Scope, index
 from .params import CpuParams
 
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
-_QUADS = {16: "llvm.x86.avx512.vpdpbusd.512", 8: "llvm.x86.avx512.vpdpbusd.256"}
+_QUADS = {
+    16: "llvm.x86.avx512.vpdpbusd.512",
+    8: "llvm.x86.avx512.vpdpbusd.256",
+    4: "llvm.x86.avx512.vpdpbusd.128",
+}
+
+
+def dot_pieces(width: int, lanes: int) -> list[tuple[int, int]] | None:
+    """Return (first column, columns) of the vectors that cover some columns, the widest ones first; None if none do."""
+    pieces, first = [], 0
+    while first < width and lanes >= min(_PAIRS):
+        while width - first >= lanes:
+            pieces.append((first, lanes))
+            first += lanes
+        lanes //= 2
+    return pieces if first == width else None
 
 
 def adder(packing: Packing, lanes: int, params: CpuParams) -> Callable | None:

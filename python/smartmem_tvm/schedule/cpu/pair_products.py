@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from tvm import IRModule, tirx
+import tvm_ffi
+from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
 
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
+from ...ir.index_map import is_if_then_else
 from ...ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
 from ...ir.packings import PAIRS, QUADS, SIGNED, Packing, pack_quads
 from ...ir.pairs import BYTES, INTEGER, ends_of, pack_pairs, widened
@@ -219,6 +221,18 @@ def _packed_copy(stage: Stage, side: _PackedOperand, packing: Packing) -> Stage:
     value, place = stage.body.value, stage.body.indices[side.axis]
     it = next(each for each in stage.iters if each.var.same_as(place))
     value = value if str(value.ty.dtype) == INTEGER else value.astype(INTEGER)
-    whole = packing.pack([substitute(value, {it.var: place}) for place in _places(it.var, packing)])
+    whole = _packed_value(packing, [substitute(value, {it.var: place}) for place in _places(it.var, packing)])
     body = tirx.BufferStore(side.new, whole, stage.body.indices)
     return replace(stage, body=body).with_extents({it.var: stage.extents[it.var] // packing.numbers})
+
+
+def _packed_value(packing: Packing, numbers: list):
+    """Return packed numbers; those that the same condition chooses are packed on both of its sides (`words`)."""
+    inner = [each.value if isinstance(each, tirx.Cast) else each for each in numbers]
+    if not all(isinstance(each, ir.Call) and is_if_then_else(each) for each in inner):
+        return packing.pack(numbers)
+    condition = inner[0].args[0]
+    if not all(tvm_ffi.structural_equal(each.args[0], condition) for each in inner):
+        return packing.pack(numbers)
+    sides = (packing.pack([each.args[at].astype(INTEGER) for each in inner]) for at in (1, 2))
+    return tirx.if_then_else(condition, *sides)

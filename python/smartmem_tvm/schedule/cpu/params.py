@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tvm
 from tvm.target.codegen import target_has_features
 
-from ...cpu_features import has_quads, has_tiles
+from ...cpu_features import has_byte_tiles, has_quads, has_tiles
 from ...ir.recent import Recent
 from .machine import MEMORY_RATE, MEMORY_RATE_ZEN, SECOND_LEVEL_BYTES
 
@@ -63,6 +63,8 @@ class CpuParams:
         Side of the square tile of an element-wise kernel that reads across its output.
     has_amx : bool
         The processor multiplies tiles of bfloat16 numbers (AMX).
+    has_byte_tiles : bool
+        It multiplies tiles of quads of bytes (AMX int8).
     has_pair_dot : bool
         The processor multiplies vectors of pairs of integers (`ir.pairs`).
     has_quad_dot : bool
@@ -87,6 +89,7 @@ class CpuParams:
     row_vectors: int = 4
     transpose_tile: int = 16
     has_amx: bool = False
+    has_byte_tiles: bool = False
     has_pair_dot: bool = False
     has_quad_dot: bool = False
 
@@ -120,6 +123,7 @@ class CpuParams:
             cores=cores,
             memory_bytes=memory,
             has_amx=has_tiles(target),
+            has_byte_tiles=has_byte_tiles(target) and has_quads(target),
             has_pair_dot=pairs,
             has_quad_dot=has_quads(target),
         )

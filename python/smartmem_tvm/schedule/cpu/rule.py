@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import tvm
+from tvm import tirx
 
 from ...ir.kernel import Kernel
 from ...target import is_cpu
@@ -14,6 +15,7 @@ from ..core.fold_policies import costly_once_and_plain_sums, folded
 from ..core.rule import Answer, NestRule
 from .params import CpuParams
 from .softmax_division import division_by_inverse
+from .words import joined
 
 
 class CpuRule(NestRule):
@@ -34,6 +36,11 @@ class CpuRule(NestRule):
     ) -> Answer | None:
         """Return ``question(prepared kernel, parameters)``, the division of a softmax as a product."""
         return super().ask_kernel(division_by_inverse(kernel), params, question, prepared)
+
+    def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
+        """Return the loop nest, in which quads of neighbouring bytes are loaded at once."""
+        body = super().lower(kernel, params)
+        return None if body is None else joined(body)
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """Return the kernel with element-wise stages folded into their readers."""

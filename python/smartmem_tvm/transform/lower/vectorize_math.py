@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VectorizeMath: exp, erf, tanh, sigmoid and isnan as arithmetic that LLVM vectorizes."""
+"""VectorizeMath: exp, erf, tanh, sigmoid, isnan and rounding in a form that LLVM vectorizes."""
 
 from __future__ import annotations
 
@@ -69,6 +69,9 @@ def _half(x):
 # is scheduled.
 _LARGEST = 2**9
 
+# Rounding to integers, ties to even: LLVM's vector function, of which TVM knows the scalar form only.
+_ROUND, _LLVM_ROUND, _ROUNDED_TYPES = "tirx.nearbyint", "llvm.nearbyint", ("float32", "float64")
+
 # Absolute error against float64 over [-20, 20], measured by the test: exp 2e-7 relative, the others under 5e-7.
 APPROXIMATIONS = {
     "tirx.exp": _exp,
@@ -95,6 +98,10 @@ class VectorizeMath:
     of Swin-T). The formulas are Cephes', mostly as topi has them. Only calls of float32 are replaced; other targets
     have the functions in hardware.
 
+    ``nearbyint`` of a quantization becomes a call of LLVM's function, in scheduled kernels: TVM makes a scalar loop of
+    a vector of calls that it does not know as vectors, and LLVM's loops over it gather and scatter. Rules know the
+    function by TVM's name.
+
     In scheduled kernels, an operand that a formula reads several times is bound to a variable before the store. In
     unscheduled kernels there are no such variables, as schedule rules would not recognise them; there the outer ones
     of nested functions may stay calls.
@@ -107,11 +114,18 @@ class VectorizeMath:
 
 def _approximated(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if "tirx.is_scheduled" in (func.attrs or {}):
+        func = func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, _rounded_in_vectors)))
         apart = without_bindings(func, _has_formula)
         body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lambda store: _stored(store, store in apart)))
     else:
         body = tvm_ffi.structural_map(func.body, (ir.Call, _approximate))
     return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _rounded_in_vectors(call: ir.Call) -> ir.Call:
+    if getattr(call.op, "name", "") != _ROUND or (dtype := str(call.ty.dtype)) not in _ROUNDED_TYPES:
+        return call
+    return tirx.call_llvm_pure_intrin(dtype, _LLVM_ROUND, call.args[0])
 
 
 def _has_formula(call: ir.Call) -> bool:

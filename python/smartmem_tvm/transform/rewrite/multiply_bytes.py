@@ -19,12 +19,18 @@ _WIDE = ("int16", "int32", "int64")
 """What holds any byte, and the difference of two: a byte cast to another type may be another number there."""
 _LARGEST_SUM = (1 << 31) - 1
 """Of int32."""
+_EXACT = 1 << 24
+"""By definition of IEEE 754, each integer up to this one is a float32."""
 _OFFSET = 128
 """What makes a signed byte an unsigned one."""
 # Cycles for each product of floats, and with bytes besides for each result (its zero point, type and scale), all of a
-# vector of 16, and for each step of each row, which is copied. Assumed, then held to 21 matmuls and convolutions that
-# take 0.1 to 3 ms on a thread of an Intel Xeon with AVX-512 and VNNI, 2026-11-28.
-_PRODUCT, _RESULT, _COPIED = 0.5, 2.0, 8.0
+# vector of 16. Assumed, then held to 21 matmuls and convolutions that take 0.1 to 3 ms on a thread of an Intel Xeon
+# with AVX-512 and VNNI, 2026-11-28, and to 19 of 2 us to 1.4 ms on one with other work beside them, 2026-11-29.
+_PRODUCT, _RESULT = 0.5, 2.0
+# Cycles of such a vector with bytes for each step of each row. Quads of a matmul are read in place; a convolution's are
+# copied into a picture with borders, from which each row has a place of its own; pairs are copied, 16 bits from 8.
+# Fitted to the 19 products above (convolutions: 1 to 11, matmuls: 0.7); pairs: as of 2026-11-28.
+_COPIED = {"matmul": 1.1, "convolution": 5.0, "pairs": 8.0}
 # Cycles of a product for each of a product of floats, by the numbers of a packing. Four bytes: by definition of the
 # instruction. Two: measured with matmuls of 196 rows, 384 to 1536 deep, AMD EPYC (Zen 2) with AVX2, 2026-11-29.
 _SHARE = {QUADS.numbers: 0.25, PAIRS.numbers: 0.75}
@@ -49,9 +55,14 @@ class MultiplyBytes:
     convolution's padding is the zero point. Without VNNI, CPUs multiply two 16-bit integers at once, and of products
     only matmuls of many rows are asked.
 
+    A depthwise convolution becomes one of bytes on all of these CPUs. `FloatProducts` adds its sums up in floats, which
+    hold them exactly; what is gained is that the kernel before it stores bytes, and none multiplies by a scale at each
+    tap: blocks of MobileNetV2 took 0.57 ms in place of 0.67 (an Intel Xeon with AVX-512, one thread, 2026-11-29).
+
     Refuses (leaves in floats) constants that have no bytes or a scale along the depth, depths that are no multiple of
-    four (of two without VNNI) or so large that a sum may leave 32 bits, zero points that are no bytes, grouped
-    convolutions, and products that would not be faster. Does nothing for a CPU without VNNI, AVX2 or AVX-512BW.
+    four (of two without VNNI) or so large that a sum may leave 32 bits, zero points that are no bytes, convolutions in
+    groups of several channels, and products that would not be faster. Does nothing for a CPU without VNNI, AVX2 or
+    AVX-512BW.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -167,16 +178,16 @@ def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str
             return "its constant is no matrix with a scale for each column"
         if packing is PAIRS and rows < _FEW_ROWS:
             return f"it has fewer than {_FEW_ROWS} rows, and the processor no VNNI"
+    elif (reason := _unlike_filters(call, numbers, scale)) is not None:
+        return reason
+    elif _is_depthwise(call, numbers):
+        exact = UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(tuple(range(1, numbers.ndim))).max() <= _EXACT
+        return None if exact else "floats may not hold its sums exactly"
     elif packing is PAIRS:
         return "it is a convolution, and the processor has no VNNI"
     else:
         depth, columns = math.prod(numbers.shape[1:]), numbers.shape[0]
         rows = math.prod(result) // columns
-        plain = str(call.attrs.data_layout).startswith("NC") and str(call.attrs.kernel_layout).startswith("OI")
-        if int(call.attrs.groups) != 1 or not plain or scale[:1].size != scale.size // scale.shape[0]:
-            return "it has groups, or another layout"
-        if math.prod(scale.shape[1:]) != 1:
-            return "its constant has no scale for each filter"
         if numbers.shape[1] % packing.numbers:
             return f"its channels are no multiple of {packing.numbers}"
     if depth % packing.numbers:
@@ -185,10 +196,27 @@ def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str
     if UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(along).max() > _LARGEST_SUM:
         return "its sums may leave 32 bits"
     floats = rows * columns * depth * _PRODUCT
-    integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * depth * _COPIED
+    copied = _COPIED["pairs" if packing is PAIRS else "matmul" if name == "matmul" else "convolution"]
+    integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * depth * copied
     if integers >= floats:
         return f"price: {integers / floats:.2f} times the cycles of floats"
     return None
+
+
+def _unlike_filters(call: ir.Call, numbers: np.ndarray, scale: np.ndarray) -> str | None:
+    """Return why the constant of a convolution is no filters with a scale each, or None."""
+    if not str(call.attrs.data_layout).startswith("NC") or not str(call.attrs.kernel_layout).startswith("OI"):
+        return "it has another layout"
+    if scale.size != scale.shape[0]:
+        return "its constant has no scale for each filter"
+    if int(call.attrs.groups) != 1 and not _is_depthwise(call, numbers):
+        return "it has groups of several channels"
+    return None
+
+
+def _is_depthwise(call: ir.Call, numbers: np.ndarray) -> bool:
+    """Whether each filter sees one channel, and there are several."""
+    return numbers.shape[1] == 1 and int(call.attrs.groups) > 1
 
 
 def _matmul(call: ir.Call, x: ir.Expr, x_scale: ir.Expr, zero: int, w: tuple) -> ir.Call:
@@ -208,7 +236,7 @@ def _convolution(call: ir.Call, x: ir.Expr, x_scale: ir.Expr, zero: int, w: tupl
         x = relax.op.nn.pad(x, widths, pad_value=zero)
     make = getattr(relax.op.nn, operator(call).removeprefix("nn."))
     kind = {"data_layout": str(attrs.data_layout), "kernel_layout": str(attrs.kernel_layout), "out_dtype": "int32"}
-    sums = make(x, as_constant(numbers), strides, [0] * (2 * rank), dilation, 1, **kind)
+    sums = make(x, as_constant(numbers), strides, [0] * (2 * rank), dilation, int(attrs.groups), **kind)
     across = (-1, *(1,) * rank)
     over = zero * numbers.reshape(len(numbers), -1).sum(1, dtype="int32").reshape(across)
     return _scaled(sums, over, x_scale, scale.reshape(across) if scale.size > 1 else scale.reshape(()))

@@ -7,6 +7,7 @@ import pytest
 
 from smartmem_tvm.schedule.cpu.gemm.micro_kernels import (
     AMX,
+    AMX_BYTES,
     BFLOAT16,
     DOT_OF_PAIRS,
     DOT_OF_QUADS,
@@ -16,6 +17,7 @@ from smartmem_tvm.schedule.cpu.gemm.micro_kernels import (
     PAIRS,
     QUADS,
     micro_kernel,
+    vectors,
 )
 from smartmem_tvm.schedule.cpu.params import CpuParams
 
@@ -26,6 +28,9 @@ def test_numbers_get_the_instruction_that_the_processor_has(tiles, pairs):
     assert micro_kernel(BFLOAT16, cpu) is (AMX if tiles else FMA)
     assert micro_kernel(PAIRS, cpu) is (DOT_OF_PAIRS if pairs else FMA)
     assert micro_kernel(QUADS, CpuParams(has_quad_dot=pairs)) is (DOT_OF_QUADS if pairs else FMA)
+    both = CpuParams(has_quad_dot=True, has_byte_tiles=tiles)
+    assert micro_kernel(QUADS, both) is (AMX_BYTES if tiles else DOT_OF_QUADS)
+    assert vectors(QUADS, both) is DOT_OF_QUADS and vectors(BFLOAT16, cpu) is FMA
     assert micro_kernel(FLOAT, cpu) is micro_kernel("int32", cpu) is FMA
 
 

@@ -10,7 +10,7 @@ from tvm import tirx
 from ....ir.packings import Packing
 from ....ir.pairs import widened
 from ...core.nest import UNROLL, Scope, allocate, block, index, scratch, store
-from ..packed_vectors import adder, lies_in_row, vector_of
+from ..packed_vectors import adder, dot_pieces, lies_in_row, vector_of
 from ..params import CpuParams
 
 # Bytes. By definition of TVM (`kMaxStackAlloca`): it allocates a buffer of so many or more on the heap, once per tile.
@@ -55,27 +55,49 @@ class Accumulators:
     def add_dots(self, left: Callable, right: Callable, packing: Packing, params: CpuParams) -> tirx.Stmt | None:
         """Return ``sum += packing.dot(left(row), right(column))`` for all sums, by the processor's instruction for it.
 
-        The result is None if the columns are no whole number of vectors, or are not contiguous, or the processor has no
+        The result is None if vectors do not cover the columns, or these are not contiguous, or the processor has no
         such instruction.
         """
-        add = adder(packing, self.lanes, params)
-        if self.width % self.lanes or add is None or not lies_in_row(self.scope, right, self.width):
+        pieces = dot_pieces(self.width, self.lanes)
+        if pieces is None or adder(packing, self.lanes, params) is None:
+            return None
+        if not lies_in_row(self.scope, right, self.width):
             return None
 
         def part(first: int, rows: int, acc) -> tirx.Stmt:
-            def one(i, column) -> tirx.Stmt:
-                place = tirx.Ramp(self.scope.index(i * self.width + column), index(1), self.lanes)
-                across = tirx.Broadcast(widened(self.scope.simplify(left(index(first) + i))), self.lanes)
-                along = vector_of(self.scope.simplify(right(column)), self.lanes)
-                return tirx.BufferStore(acc, add(tirx.BufferLoad(acc, [place]), across, along), [place])
+            def one(i, column: int, lanes: int) -> tirx.Stmt:
+                place = tirx.Ramp(self.scope.index(i * self.width + index(column)), index(1), lanes)
+                across = tirx.Broadcast(widened(self.scope.simplify(left(index(first) + i))), lanes)
+                along = vector_of(self.scope.simplify(right(index(column))), lanes)
+                added = adder(packing, lanes, params)(tirx.BufferLoad(acc, [place]), across, along)
+                return tirx.BufferStore(acc, added, [place])
 
-            def line(i) -> tirx.Stmt:
-                count = self.width // self.lanes
-                return self.scope.loop(count, lambda v: one(i, v * index(self.lanes)), "v", UNROLL)
-
-            return self.scope.loop(rows, line, "i", UNROLL)
+            return self.scope.loop(rows, lambda i: block(*(one(i, *piece) for piece in pieces)), "i", UNROLL)
 
         return block(*(part(*each) for each in self.parts))
+
+    def add_dots_along(self, left: Callable, right: Callable, packing: Packing, params: CpuParams) -> tirx.Stmt | None:
+        """Return ``sum += packing.dot(left(row, step), right(row, step))`` where a row's sums are a vector of steps.
+
+        The result is None where `add_dots` has none, for the steps in place of the columns.
+        """
+        add = adder(packing, self.width, params)
+        if add is None:
+            return None
+
+        def part(first: int, rows: int, acc) -> tirx.Stmt | None:
+            lines = []
+            for i in range(rows):
+                sides = [lambda j, side=side, i=i: side(index(first + i), j) for side in (left, right)]
+                if not all(lies_in_row(self.scope, side, self.width) for side in sides):
+                    return None
+                place = tirx.Ramp(index(i * self.width), index(1), self.width)
+                vectors = (vector_of(self.scope.simplify(side(index(0))), self.width) for side in sides)
+                lines.append(tirx.BufferStore(acc, add(tirx.BufferLoad(acc, [place]), *vectors), [place]))
+            return block(*lines)
+
+        parts = [part(*each) for each in self.parts]
+        return None if None in parts else block(*parts)
 
     def set(self, value: Callable) -> tirx.Stmt:
         """Return ``sum = value(row, column, sum)`` for all accumulators."""

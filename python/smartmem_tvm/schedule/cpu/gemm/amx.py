@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AMX instructions of a CPU: eight registers of 16 rows of 64 bytes, and products of bfloat16 tiles.
+"""AMX instructions of a CPU: eight registers of 16 rows of 64 bytes, and products of tiles of bfloat16 or of bytes.
 
     C[m, n] += sum_k A[m, k] * B[k // 2, n, k % 2]       A: 16 x 32, B: 16 x 16 pairs, C: 16 x 16 float32
+    C[m, n] += sum_k A[m, k] * B[k // 4, n, k % 4]       A: 16 x 64, B: 16 x 16 quads, C: 16 x 16 int32
 
 On Linux, a process has to request the registers once for all its threads. Each thread configures them for itself.
 """
@@ -17,6 +18,8 @@ from ...core.nest import block, index, scratch, store
 SIDE, DEPTH = 16, 32
 ROW_BYTES = 64  # bytes of a row of a tile, by definition of AMX
 _TILES = 8  # registers, by definition of AMX
+# Registers of two tiles of the left operand, and of the right one; those below hold sums. Chosen: all eight are in use.
+LEFT, RIGHT = (4, 5), (6, 7)
 # Numbers of a system call and of its arguments, by definition of Linux on x86-64.
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
@@ -36,12 +39,20 @@ def configuration():
     return scratch([ROW_BYTES // 4], "uint32", "tiles")
 
 
-def configure(words) -> tirx.Stmt:
-    """Return the statements that configure all registers of this thread as tiles of full size."""
+def configure(words, depth: int = SIDE) -> tirx.Stmt:
+    """Return the statements that configure all registers of this thread as tiles of full size.
+
+    Parameters
+    ----------
+    depth : int
+        Pairs or quads along the depth in a tile of an operand: less than 16 where the whole depth is no multiple of it.
+    """
     raw = np.zeros(ROW_BYTES, "uint8")
     raw[0] = 1  # the palette
     raw[16 : 16 + 2 * _TILES : 2] = ROW_BYTES
     raw[48 : 48 + _TILES] = SIDE
+    for left, right in zip(LEFT, RIGHT, strict=True):
+        raw[16 + 2 * left], raw[48 + right] = depth * (ROW_BYTES // SIDE), depth
     writes = [store(words, tirx.const(int(word), "uint32"), at) for at, word in enumerate(raw.view("uint32"))]
     return block(*writes, _evaluate("ldtilecfg", address(words, 0)))
 
@@ -66,8 +77,18 @@ def multiply(total: int, left: int, right: int) -> tirx.Stmt:
     return _evaluate("tdpbf16ps", _number(total), _number(left), _number(right))
 
 
+def multiply_bytes(total: int, left: int, right: int) -> tirx.Stmt:
+    """Return ``total += left * right`` of unsigned bytes times signed ones."""
+    return _evaluate("tdpbusd", _number(total), _number(left), _number(right))
+
+
+def multiply_turned_bytes(total: int, left: int, right: int) -> tirx.Stmt:
+    """Return ``total += left * right`` of signed bytes times unsigned ones."""
+    return _evaluate("tdpbsud", _number(total), _number(left), _number(right))
+
+
 def keep(tile: int, where, row_bytes: int) -> tirx.Stmt:
-    """Return the store of a tile of float32 numbers."""
+    """Return the store of a tile of sums."""
     return _evaluate("tilestored64", _number(tile), where, _int64(row_bytes))
 
 

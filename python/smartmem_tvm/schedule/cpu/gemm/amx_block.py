@@ -100,6 +100,10 @@ class Operands:
     left_streams : bool
         Whether the next blocks read other tiles of the left operand and the same ones of the right operand, so that
         the first-level cache is left to the right one.
+    row_bytes : tuple of int
+        Bytes from a row of a tile to the next in memory, of the left operand and of the right one.
+    multiply : callable
+        Registers of sums, of the left and of the right tile -> the instruction.
     """
 
     left_at: Callable
@@ -107,6 +111,8 @@ class Operands:
     height: int
     width: int
     left_streams: bool
+    row_bytes: tuple[int, int] = (amx.ROW_BYTES, amx.ROW_BYTES)
+    multiply: Callable = amx.multiply
 
 
 def multiply_block(
@@ -125,9 +131,11 @@ def multiply_block(
     totals = {(a, b): 2 * a + b for a in down for b in across}
 
     def step(t) -> tirx.Stmt:
-        left = [amx.load(4 + a, operands.left_at(a, first + t), operands.left_streams) for a in down]
-        right = [amx.load(6 + b, operands.right_at(b, first + t), not operands.left_streams) for b in across]
-        return block(*left, *right, *(amx.multiply(c, 4 + a, 6 + b) for (a, b), c in totals.items()))
+        streams, (of_left, of_right) = operands.left_streams, operands.row_bytes
+        left = [amx.load(amx.LEFT[a], operands.left_at(a, first + t), streams, of_left) for a in down]
+        right = [amx.load(amx.RIGHT[b], operands.right_at(b, first + t), not streams, of_right) for b in across]
+        products = (operands.multiply(c, amx.LEFT[a], amx.RIGHT[b]) for (a, b), c in totals.items())
+        return block(*left, *right, *products)
 
     def start(a: int, b: int, c: int) -> tirx.Stmt:
         if so_far is None:

@@ -7,7 +7,7 @@
       for each block of steps:                                   a group, or a part of one
         acc[rows, width] = 0                                     in registers
         for each word of the block, for step in 0..7:
-          acc[i, j] += left[i, step] * float(word[j] & (15 << 4 * step))
+          acc[i, j] += left[i, step] * float(word[j] & (15 << 4 * step))      width: a panel's, or half of it
         sums[i, j] += scale[g, j] * (acc[i, j] - zero[g, j] * added[i, block])
       out[i, j] = finish(sums[i, j])
 
@@ -39,6 +39,8 @@ class CodedNest:
     def __init__(self, plan: CodedPlan):
         self.plan, self.scope, self.panels = plan, Scope(), plan.panels
         self.has_zeros = self.panels.zeros is not None or self.panels.zero != 0
+        # More than TVM keeps on the stack, so it is one for all tiles of a task.
+        self.done = scratch([max(span.size for span in plan.strips), self.panels.width], _FLOAT, "sums")
         self.left = scratch([plan.rows, plan.steps], _FLOAT, "left")
         self.added = scratch([plan.rows, plan.steps // plan.block], _FLOAT, "added")
         self.copies = ContractionCopies(plan, self.scope)
@@ -52,7 +54,7 @@ class CodedNest:
 
         def task(number) -> tirx.Stmt:
             columns = Axis(ends, width, chunks, number, only_ends=not whole)
-            return Gemm(self.scope, self, Axis(plan.strips), columns).nest()
+            return allocate([self.done], Gemm(self.scope, self, Axis(plan.strips), columns).nest())
 
         several = plan.parallel and chunks.count > 1
         nest = self.scope.loop(chunks.count, task, "task", PARALLEL if several else SERIAL)
@@ -124,23 +126,28 @@ class CodedNest:
 
     def tile(self, rows: Strip, columns: Strip) -> tirx.Stmt:
         """Return one tile."""
-        plan, scope, width = self.plan, self.scope, self.panels.width
-        sums = scratch([rows.size, width], _FLOAT, "sums")
+        plan, scope, width, sums = self.plan, self.scope, self.panels.width, self.done
         panel = scope.index(tirx.floordiv(columns.first, index(width)))
-        start = self._each(rows.size, lambda i, j: store(sums, plan.contraction.reduction.init, i, j))
-        over = scope.loop(plan.steps // plan.block, lambda b: self._block(rows, panel, b, sums), "block")
+
+        def part(number) -> tirx.Stmt:
+            first = number * index(plan.tile_width)
+            start = self._each(rows.size, lambda i, j: store(sums, plan.contraction.reduction.init, i, first + j))
+            blocks = plan.steps // plan.block
+            return block(start, scope.loop(blocks, lambda b: self._block(rows, panel, first, b, sums), "block"))
+
+        over = scope.loop(width // plan.tile_width, part, "part")
         kept = Strip(columns.first, columns.kept, columns.number, columns.kept)
-        return allocate([sums], block(start, over, self.epilogue.block(sums, rows, kept)))
+        return block(over, self.epilogue.block(sums, rows, kept))
 
     def _each(self, rows: int, body: Callable) -> tirx.Stmt:
-        """Return ``body(row, column)`` for all results of a strip of rows, unrolled, in vectors of columns."""
-        lanes, width = self.plan.params.lanes, self.panels.width
+        """Return ``body(row, column)`` for all results of a tile, unrolled, in vectors of columns."""
+        lanes, width = self.plan.params.lanes, self.plan.tile_width
         return block(*(self.scope.vectors(width, lanes, lambda j, i=i: body(i, j)) for i in range(rows)))
 
-    def _block(self, rows: Strip, panel, b, sums) -> tirx.Stmt:
-        """Return the products of one block of steps."""
+    def _block(self, rows: Strip, panel, column, b, sums) -> tirx.Stmt:
+        """Return the products of one block of steps for the columns of a panel from `column` on."""
         plan, scope, panels = self.plan, self.scope, self.panels
-        count, width = plan.sums(rows.size), panels.width
+        count, width = plan.sums(rows.size), plan.tile_width
         acc = [[scratch([width], _FLOAT, "acc") for _ in range(count)] for _ in range(rows.size)]
         first = scope.index(b * index(plan.block))
         group = scope.index(tirx.floordiv(first, index(panels.group)))
@@ -151,7 +158,7 @@ class CodedNest:
                 def add(i: int, j) -> tirx.Stmt:
                     own = acc[i][t % count]
                     x = self.left[rows.first + i, first + q * index(IN_WORD) + t]
-                    return store(own, own[j] + x * self._code(panel, group, inside, q, t, j), j)
+                    return store(own, own[j] + x * self._code(panel, group, inside, q, t, column + j), j)
 
                 return self._each(rows.size, add)
 
@@ -162,8 +169,9 @@ class CodedNest:
             for other in acc[i][1:]:
                 total = total + other[j]
             if self.has_zeros:
-                total = total - self._zero(panel, group, j) * self.added[rows.first + i, b]
-            return store(sums, sums[i, j] + panels.scales[panel, group, j] * total, i, j)
+                total = total - self._zero(panel, group, column + j) * self.added[rows.first + i, b]
+            value = sums[i, column + j] + panels.scales[panel, group, column + j] * total
+            return store(sums, value, i, column + j)
 
         zero = tirx.const(0, _FLOAT)
         start = block(

@@ -40,6 +40,7 @@ from ...core.positions import inside
 from ..matmul_plan import MatmulPlan
 from ..params import CpuParams
 from ..prefetch import NextPanel, NextRows, Prefetch
+from .accumulators import Accumulators
 from .axis import Axis, Span, Strip
 from .chunks import Chunks, in_last_chunk, of_chunk
 from .contraction_copies import ContractionCopies
@@ -47,7 +48,7 @@ from .contraction_epilogue import ContractionEpilogue
 from .depth import FusedDepth, WalkedDepth
 from .fma_kernel import FmaKernel
 from .gemm import DepthPart, Gemm, MicroKernel, WriteTile, in_parts
-from .micro_kernels import FLOAT, micro_kernel
+from .micro_kernels import FLOAT, vectors
 from .narrow_kernel import NarrowKernel
 from .operands import Reader, Source, in_place
 from .row_offsets import OffsetRows
@@ -123,18 +124,18 @@ class MatmulNest(ContractionNest):
         """Return the copy of a task's rows, if it has one of its own, and its panels."""
         plan = self.plan
         if self.shared is not None:
-            return self._panels(task, in_place(lambda row, k: self.shared[task.batch, row, k]))
+            return self.over_panels(task, in_place(lambda row, k: self.shared[task.batch, row, k]))
         if plan.left_in_place:
             rows = OffsetRows(
                 self.scope, plan.contraction.left, plan.contraction.depth, lambda row: plan.point(task.batch, row)
             )
-            return self._panels(task, rows)
+            return self.over_panels(task, rows)
         if not plan.left_packed:
-            return self._panels(task, in_place(lambda row, k: plan.left(task.batch, row, k)))
+            return self.over_panels(task, in_place(lambda row, k: plan.left(task.batch, row, k)))
         first = self.first_row(task)
         packed = scratch([self.task_rows.longest, plan.depth], plan.contraction.left.ty.dtype, "left")
         copy = self.over_rows(task, lambda r: self._copy_row(packed, (r,), task.batch, first + r))
-        return allocate([packed], block(copy, self._panels(task, in_place(lambda row, k: packed[row - first, k]))))
+        return allocate([packed], block(copy, self.over_panels(task, in_place(lambda row, k: packed[row - first, k]))))
 
     # -- the left operand ----------------------------------------------------------------------------------------
 
@@ -155,7 +156,8 @@ class MatmulNest(ContractionNest):
 
     # -- panels of the right operand -----------------------------------------------------------------------------
 
-    def _panels(self, task: Task, left: Source) -> tirx.Stmt:
+    def over_panels(self, task: Task, left: Source) -> tirx.Stmt:
+        """Return the tiles of a task, panel by panel."""
         plan, column, tails = self.plan, self.plan.panels * self.plan.tile.width, []
         for width in plan.tails:
             tails.append(Span(column, 1, width))
@@ -174,7 +176,7 @@ class MatmulNest(ContractionNest):
             only_ends=not plan.row_tiles.last,
             inside=inside(lambda row: self._stored(task, row, index(0)), plan.rows, self.scope.analyzer),
         )
-        micro = _Tiles(self, task, left)
+        micro = self.micro_kernel(task, left)
         if narrow is None:
             return Gemm(self.scope, micro, rows, columns).nest()
         strip = Strip(index(narrow.first), narrow.size, index(0), narrow.size)
@@ -186,6 +188,10 @@ class MatmulNest(ContractionNest):
         """Return the store of a result, for its place."""
         reduction = self.plan.contraction.reduction
         return reduction.store(reduction.init, self.plan.point(task.batch, row, column))
+
+    def micro_kernel(self, task: Task, left: Source) -> MicroKernel:
+        """Return the micro-kernel of a task."""
+        return _Tiles(self, task, left)
 
     def panel(self, task: Task, columns: Strip) -> Reader:
         """Return a panel: in place, or a copy that is contiguous along the columns (a narrow one: along the depth)."""
@@ -237,10 +243,12 @@ class MatmulNest(ContractionNest):
         return allocate([partial_sums], block(self.over_rows(task, start), *parts))
 
 
-def _dots(contraction: Contraction, params: CpuParams) -> Callable | None:
-    """Return `FmaKernel.dots` for the operands of a contraction."""
+def _dots(contraction: Contraction, params: CpuParams, along: bool = False) -> Callable | None:
+    """Return `FmaKernel.dots` for the operands of a contraction; with `along` that of `NarrowKernel`."""
     packing = contraction.packing
-    dots = micro_kernel(FLOAT if packing is None else packing.name, params).dots
+    dots = vectors(FLOAT if packing is None else packing.name, params).dots
+    if dots is not None and along:
+        dots = Accumulators.add_dots_along
     return None if dots is None else partial(dots, packing=packing, params=params)
 
 
@@ -271,6 +279,7 @@ class _Tiles:
             *(self.nest.scope, plan.params, self.nest.dtype, self.left, self, *sizes),
             self.epilogue,
             plan.contraction.times,
+            _dots(plan.contraction, plan.params, along=True),
         )
 
     def of(self, columns: Strip) -> Reader:

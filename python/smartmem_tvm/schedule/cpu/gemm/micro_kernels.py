@@ -59,6 +59,14 @@ AMX = MicroKernelEntry(
     right="[column // 16, k // 32, k % 32 // 2, column % 16, k % 2]",
     module="amx_kernel",
 )
+AMX_BYTES = MicroKernelEntry(
+    "amx bytes",
+    (QUADS,),
+    lambda cpu: cpu.has_byte_tiles,
+    left="contiguous along the depth: in place, or rows",
+    right="panels of [depth, width], 16 or 32 wide",
+    module="quad_tiles",
+)
 DOT_OF_PAIRS = MicroKernelEntry(
     "dot of pairs",
     (PAIRS,),
@@ -79,12 +87,22 @@ DOT_OF_QUADS = MicroKernelEntry(
 )
 FMA = MicroKernelEntry("fma", (), lambda cpu: True, _ANYWHERE, _PANELS, module="fma_kernel")
 
-MICRO_KERNELS = (AMX, DOT_OF_QUADS, DOT_OF_PAIRS, FMA)
-"""In the order in which a product looks for one; the last row multiplies every type on every processor."""
+MICRO_KERNELS = (AMX, AMX_BYTES, DOT_OF_QUADS, DOT_OF_PAIRS, FMA)
+"""In the order in which a product looks for one; the last row multiplies every type on every processor.
+
+Tiles of bytes are taken where `quad_plan` predicts that they are faster than vectors, which `vectors` finds.
+"""
 
 
 def micro_kernel(element_type: str, cpu: CpuParams) -> MicroKernelEntry:
     """Return the micro-kernel for operands whose elements are of type `element_type`, on a processor."""
-    return next(
-        row for row in MICRO_KERNELS if element_type in (row.element_types or (element_type,)) and row.runs_on(cpu)
-    )
+    return next(row for row in MICRO_KERNELS if _takes(row, element_type, cpu))
+
+
+def vectors(element_type: str, cpu: CpuParams) -> MicroKernelEntry:
+    """Return the same among the micro-kernels of vector units."""
+    return next(row for row in MICRO_KERNELS if row.module == FMA.module and _takes(row, element_type, cpu))
+
+
+def _takes(row: MicroKernelEntry, element_type: str, cpu: CpuParams) -> bool:
+    return element_type in (row.element_types or (element_type,)) and row.runs_on(cpu)

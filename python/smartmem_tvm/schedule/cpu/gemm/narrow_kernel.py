@@ -34,6 +34,8 @@ class NarrowKernel:
     ----------
     depth, steps : int
         Steps of the whole depth, and of a vector.
+    dots : callable or None
+        ``(accumulators, left, right) -> statement`` as of `FmaKernel`, of vectors along the depth.
     """
 
     scope: Scope
@@ -45,6 +47,7 @@ class NarrowKernel:
     steps: int
     epilogue: Epilogue
     times: Callable
+    dots: Callable[[Accumulators, Callable, Callable], tirx.Stmt | None] | None = None
 
     def sweep(self, outer: Strip, each: Callable[[WriteTile], tirx.Stmt]) -> tirx.Stmt:
         """Return the tiles of a panel, after its copy."""
@@ -74,12 +77,15 @@ class NarrowKernel:
         lanes = scratch([height, width, steps], self.dtype, "lanes")
 
         def add(q) -> tirx.Stmt:
-            def product(i, j, value):
-                step = DepthStep(q * index(steps) + j)
-                element = left.at(rows, step)(first + tirx.floordiv(i, across))
-                return value + self.times(element, right.at(columns, step)(tirx.floormod(i, across)))
+            def of_left(i, j):
+                return left.at(rows, DepthStep(q * index(steps) + j))(first + tirx.floordiv(i, across))
 
-            return acc.set(product)
+            def of_right(i, j):
+                return right.at(columns, DepthStep(q * index(steps) + j))(tirx.floormod(i, across))
+
+            if self.dots is not None and (added := self.dots(acc, of_left, of_right)) is not None:
+                return added
+            return acc.set(lambda i, j, value: value + self.times(of_left(i, j), of_right(i, j)))
 
         def total(i, j) -> tirx.Stmt:
             def fold(half: int) -> tirx.Stmt:

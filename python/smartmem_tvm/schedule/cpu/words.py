@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quads whose bytes are neighbours in memory are words: one load of 32 bits, in place of four loads and shifts.
+
+    quad(x[i, 4 * k], x[i, 4 * k + 1], x[i, 4 * k + 2], x[i, 4 * k + 3])     ->     word[i, k]
+
+The rule for products plans with `word`, a tensor of 32-bit integers over the same memory, so that an operand of bytes
+is read in place as one of floats is. It does not exist: `as_bytes` replaces its loads by those of four bytes, whose
+bits are one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tvm import ir, sym, tirx
+
+from ..._tvm import mapped
+from ...ir.index_map import function_name
+from ...ir.kernel import shape_of
+from ...ir.packings import QUADS, numbers_of_quad
+from ...ir.pairs import INTEGER
+from ...ir.walk import collect, loads
+from ..core.contraction import Contraction
+from ..core.expressions import uses
+from ..core.nest import index
+from .small_integers import load_of
+
+_BYTES = ("int8", "uint8")
+
+
+def with_words(contraction: Contraction) -> Contraction:
+    """Return a contraction whose operands are words where they are quads of neighbouring bytes."""
+    if contraction.packing is None or contraction.packing.numbers != QUADS.numbers:
+        return contraction
+    sides, views = {}, dict(contraction.words)
+    for side in ("left", "right"):
+        found = word_of(getattr(contraction, side), contraction.reduction.extents)
+        if found is not None:
+            sides[side], source = found
+            views[sides[side].source] = source
+    return replace(contraction, words=views, **sides) if sides else contraction
+
+
+def word_of(value, extents: Mapping):
+    """Return ``(load of a word, the tensor of bytes)`` for a quad of neighbouring bytes; None for anything else.
+
+    Parameters
+    ----------
+    extents : mapping
+        Iterator -> extent, of all iterators in the indices.
+    """
+    numbers = numbers_of_quad(value)
+    found = [load_of(each) for each in numbers or ()]
+    if not found or any(load is None or str(load.ty.dtype) not in _BYTES for load in found):
+        return None
+    first, shape = found[0], shape_of(found[0].source)
+    analyzer = sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, ir.Range(index(0), index(int(extent))))
+    count = QUADS.numbers
+    if not shape or shape[-1] % count or not all(_follows(first, load, n, analyzer) for n, load in enumerate(found)):
+        return None
+    *outer, last = first.indices
+    last = analyzer.simplify(tirx.floordiv(last, index(count)))
+    if not analyzer.can_prove_equal(last * index(count), first.indices[-1]):
+        return None
+    sizes = [*shape[:-1], shape[-1] // count]
+    word = tirx.decl_buffer([index(size) for size in sizes], INTEGER, f"{first.source.name}_words", layout=None)
+    return tirx.BufferLoad(word, [*outer, last]), first.source
+
+
+def _follows(first, load, number: int, analyzer: sym.Analyzer) -> bool:
+    """Whether a load is of the byte `number` places after the first one."""
+    if not load.source.same_as(first.source):
+        return False
+    places = zip(load.indices, (*first.indices[:-1], first.indices[-1] + index(number)), strict=True)
+    return all(analyzer.can_prove_equal(a, b) for a, b in places)
+
+
+def joined(body: tirx.Stmt) -> tirx.Stmt:
+    """Return the statements of a kernel with words in place of quads of neighbouring bytes, as padded copies have."""
+    quads = [each for each in collect(body, tirx.BitwiseOr) if numbers_of_quad(each) is not None]
+    if not quads:
+        return body
+    extents = {loop.loop_var: loop.extent for loop in collect(body, tirx.For) if isinstance(loop.extent, tirx.IntImm)}
+    found = {each: word for each in quads if (word := word_of(each, extents)) is not None}
+    words = {load.source: source for load, source in found.values()}
+    changed = mapped(body, (tirx.BitwiseOr, lambda each: found[each][0] if each in found else each))
+    return as_bytes(changed, words)
+
+
+def as_bytes(body: tirx.Stmt, words: Mapping) -> tirx.Stmt:
+    """Return a statement with loads of words as loads of bytes; `words` is word tensor -> tensor of bytes.
+
+    A vectorized loop whose lanes are different words becomes a serial one, which LLVM vectorizes: TVM does not know
+    that a vector of bytes is a shorter one of words.
+    """
+    if not words:
+        return body
+
+    def load(each):
+        source = words.get(each.source)
+        return each if source is None else _bits(source, each.indices)
+
+    def address(call):
+        given = call.args[0] if function_name(call) == "address_of" else None
+        if not isinstance(given, ir.TensorLoad) or given.source not in words:
+            return call
+        *outer, last = given.indices
+        return tirx.address_of(tirx.BufferLoad(words[given.source], [*outer, last * index(QUADS.numbers)]))
+
+    def loop(each):
+        if each.kind != tirx.ForKind.VECTORIZED or not _differ(each, words):
+            return each
+        return tirx.For(each.loop_var, each.min, each.extent, tirx.ForKind.SERIAL, each.body)
+
+    return mapped(mapped(body, (tirx.For, loop), (ir.Call, address)), (ir.TensorLoad, load))
+
+
+def _differ(loop: tirx.For, words: Mapping) -> bool:
+    """Whether lanes of a vectorized loop load different words."""
+    found = [place for each in loads(loop.body) if each.source in words for place in each.indices]
+    return any(uses(place, [loop.loop_var]) for place in found)
+
+
+def _bits(source, places: Sequence):
+    """Return the bits of four bytes, or of four for each lane of a vector, as integers."""
+    *outer, last = places
+    count = index(QUADS.numbers)
+    first, lanes = (last.base, int(last.lanes)) if isinstance(last, tirx.Ramp) else (last, 1)
+    along = tirx.Ramp(first * count, index(1), QUADS.numbers * lanes)
+    kind = INTEGER if lanes == 1 else f"{INTEGER}x{lanes}"
+    return tirx.reinterpret(kind, tirx.BufferLoad(source, [*outer, along]))
