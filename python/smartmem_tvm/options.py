@@ -44,7 +44,7 @@ class Options:
     weights : str
         ``stored``: weights of products that are dequantised integers stay integers (`StoreCodes`); ``float``: they do
         not; ``int8`` or ``int4``, perhaps with the numbers of a group as in ``int4:64``: weights in float32 are rounded
-        to integers, too (`RoundWeights`). On CPUs.
+        to integers, too (`RoundWeights`).
     float_weights : tuple of str
         Names of products whose weights `RoundWeights` leaves as they are.
     rounded_floats : bool

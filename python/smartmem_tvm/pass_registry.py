@@ -242,7 +242,7 @@ _ENTRIES = (
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
     _ours(transform.MultiplyBytes),
-    _ours(transform.StoreCodes, needs_target=True),
+    _ours(transform.StoreCodes),
     _ours(transform.FoldFills),
     _ours(transform.FoldConstants),
     _ours(transform.FoldScales, "DNNFusion 4.2"),

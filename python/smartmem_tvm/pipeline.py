@@ -219,7 +219,7 @@ PHASES = (
     ),
     Phase("merge_projections", ("merge-projections", "relax.CanonicalizeBindings")),
     # After projections are merged, and scales are folded.
-    Phase("weights", ("round-weights",), _cpu),
+    Phase("weights", ("round-weights",)),
     # Every operator becomes a PrimFunc: the passes from here on read facts from loop programs.
     Phase(
         "legalize",
@@ -244,6 +244,8 @@ PHASES = (
     Phase("precision", ("store-half", "compute-half", "round-factors"), _gpu),
     # On CPUs, `schedule` rounds the factors of products later, where schedule rules price which products gain by it.
     Phase("precision", ("store-half",), _cpu),
+    # After `precision`, which rounds the scales; before textures, as threads read codes from buffers.
+    Phase("codes", ("pack-codes",), _gpu),
     # After `precision`, as the stored types must be known; before layouts, which are chosen for the remaining tensors.
     Phase("merge_chains", ("merge-chains",), _chains),
     # Before layouts are chosen: products want another order of their operands than windows.
@@ -418,22 +420,16 @@ def require_precision(target: tvm.target.Target | None, precision: str) -> None:
         )
 
 
-def require_weights(target: tvm.target.Target | None, weights: str) -> None:
-    """Refuse to round weights for a target whose kernels do not read integers.
+def require_weights(weights: str) -> None:
+    """Refuse roundings of weights that are not known.
 
     Raises
     ------
     UserError
-        If `weights` is not known, or asks for integers and the target is no CPU.
+        If `weights` is not known.
     """
-    if weights in WEIGHTS:
-        return
-    Rounding.parse(weights)
-    if target is not None and not is_cpu(target):
-        raise UserError(
-            f"Weights are rounded to '{weights}' for kernels of a CPU, and the target is '{target.kind.name}': use "
-            f"cpu, or leave the weights as they are stored."
-        )
+    if weights not in WEIGHTS:
+        Rounding.parse(weights)
 
 
 @one_at_a_time

@@ -72,7 +72,6 @@ def test_verify_notices_a_wrong_kernel(smartmem, path, monkeypatch):
         (["--weights", "int5"], "weights 'int5' do not exist"),
         (["--weights", "int4:12"], "a multiple of 8"),
         (["--weights", "int4", "--float", "third"], "No product is called 'third'"),
-        (["--weights", "int4", "--target", "opencl"], "for kernels of a CPU"),
     ],
 )
 def test_what_is_refused(smartmem, path, options, why):

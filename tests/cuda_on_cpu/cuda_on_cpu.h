@@ -30,11 +30,18 @@ using std::max;
 using std::min;
 using half = _Float16;
 using uint = unsigned int;
+using ushort = unsigned short;
 struct Place { int x = 0; };
 struct half2 { half x, y; };
 struct alignas(8) half4 { half x, y, z, w; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct float2 { float x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(4) char4 { signed char x, y, z, w; };
+struct alignas(8) short4 { short x, y, z, w; };
+struct alignas(8) ushort4 { unsigned short x, y, z, w; };
+struct alignas(16) ulonglong4 { unsigned long long x, y, z, w; };  // eight floats
+static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline half2 make_half2(half x, half y) { return {x, y}; }

@@ -176,7 +176,7 @@ def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TE
     )
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
     text = (
-        "weights of products on CPUs: integers where the file has them (stored, the default), float, or rounded to "
+        "weights of products: integers where the file has them (stored, the default), float, or rounded to "
         "int8 or int4, perhaps with the numbers that share a scale, as in int4:64 (default: int4:32)"
     )
     parser.add_argument("--weights", default="stored", metavar="TYPE", help=text)
@@ -337,7 +337,7 @@ def graph_options(args: argparse.Namespace) -> Options:
     from ..target import parse_target
 
     require_precision(parse_target(args.target), args.precision)
-    require_weights(parse_target(args.target), args.weights)
+    require_weights(args.weights)
     techniques = {name: getattr(args, name) for name in TECHNIQUES if hasattr(args, name)}
     budget = getattr(args, "memory_budget", None)
     more = {"weights": args.weights, "float_weights": tuple(args.float_weights)}

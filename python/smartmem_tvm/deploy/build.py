@@ -267,7 +267,7 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
     if options.schedule:
         require_schedules(target)
     require_precision(target, options.precision)
-    require_weights(target, options.weights)
+    require_weights(options.weights)
     _require_threads(target, options.schedule)
     _require_cpu(target, options)
     _require_main_for_budget(mod, options)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tvm import ir, te, tirx
 
 from ..errors import UserError
+from .kernel import Kernel
 from .walk import collect
 
 NAME = "dequantize_weight"
@@ -25,10 +26,14 @@ FOUR, EIGHT = 4, 8
 """Bits of a code in panels. Codes of four bits are 0 to 15, those of eight bits are signed."""
 IN_WORD = 8
 """Codes of four bits in a word of 32 bits: those of eight steps along the depth, the first in the lowest bits."""
+BYTES_IN_WORD = 4
+"""Codes of eight bits in such a word, as GPUs read them."""
 WORD, BYTE = "int32", "int8"
-"""Types of the elements of panels, of four bits and of eight."""
+"""Types of the elements of panels: words of codes of four bits, and on GPUs of eight; else single codes of eight."""
 WEIGHTS = ("stored", "float")
 """Values of the option ``weights`` that round no float."""
+WORD_BITS = 32
+"""Bits of a word, by definition."""
 _CODES = (BYTE, "int16", WORD)
 
 
@@ -95,7 +100,7 @@ class Codes:
     Attributes
     ----------
     value : expression
-        The integer before its cast to float32: a load, or the difference of a code in panels and a zero point.
+        The integer before its cast to float: a load, or the difference of a code in panels and a zero point.
     load : load
         The load of the code.
     scale : load
@@ -108,18 +113,34 @@ class Codes:
 
 
 def codes_of(operand) -> Codes | None:
-    """Return the codes of an operand ``cast(integer) * scale``, or None if it is something else."""
-    for cast, scale in ((operand.a, operand.b), (operand.b, operand.a)) if isinstance(operand, tirx.Mul) else ():
+    """Return the codes of an operand ``cast(integer) * scale``, perhaps of a scale in float16; else None."""
+    for cast, factor in ((operand.a, operand.b), (operand.b, operand.a)) if isinstance(operand, tirx.Mul) else ():
+        scale = factor.value if isinstance(factor, tirx.Cast) else factor
         if not isinstance(cast, tirx.Cast) or not isinstance(scale, ir.TensorLoad):
             continue
-        kinds = str(cast.ty.dtype), str(scale.ty.dtype)
+        kinds = {str(each.ty.dtype) for each in (cast, factor, scale)}
         found = collect(cast.value, ir.TensorLoad)
-        if kinds == ("float32", "float32") and found and str(found[0].ty.dtype) in _CODES:
+        if kinds <= {"float32", "float16"} and found and str(found[0].ty.dtype) in _CODES:
             return Codes(cast.value, found[0], scale)
     return None
 
 
-def in_panels(words, zeros, zero: int, place: tuple, step):
+def is_scale(kernel: Kernel, buffer) -> bool:
+    """Whether a kernel reads a buffer as the scales of codes."""
+    products = (each for stage in kernel.stages for each in collect(stage.body, tirx.Mul))
+    found = filter(None, map(codes_of, products))
+    return any(each.scale.source.same_as(buffer) for each in found)
+
+
+def bits_of(codes: Codes) -> tuple[int, int]:
+    """Return the bits of a code in panels, and how many codes an element of them has."""
+    masks = [int(each.b) for each in collect(codes.value, tirx.BitwiseAnd)]
+    if not masks:
+        return EIGHT, 1
+    return (FOUR, IN_WORD) if masks[0] == _masked(FOUR) else (EIGHT, BYTES_IN_WORD)
+
+
+def in_panels(words, zeros, zero: int, place: tuple, step, in_word: int):
     """Return the integer of a weight in panels.
 
     Parameters
@@ -132,15 +153,22 @@ def in_panels(words, zeros, zero: int, place: tuple, step):
         Panel, group and column.
     step : expression
         Number of the step in its group.
+    in_word : int
+        Codes in an element of `words`.
     """
     panel, group, column = place
-    if str(words.dtype) == WORD:
-        eight = tirx.const(IN_WORD, step.ty.dtype)
-        shift = tirx.floormod(step, eight).astype(WORD) * tirx.const(FOUR, WORD)
-        word = words[panel, group, tirx.floordiv(step, eight), column]
-        code = tirx.bitwise_and(tirx.shift_right(word, shift), tirx.const(15, WORD))
+    if in_word > 1:
+        many, bits = tirx.const(in_word, step.ty.dtype), WORD_BITS // in_word
+        shift = tirx.floormod(step, many).astype(WORD) * tirx.const(bits, WORD)
+        word = words[panel, group, tirx.floordiv(step, many), column]
+        code = tirx.bitwise_and(tirx.shift_right(word, shift), tirx.const(_masked(bits), WORD))
     else:
         code = words[panel, group, step, column].astype(WORD)
     if zeros is None:
         return code - tirx.const(zero, WORD) if zero else code
     return code - zeros[panel, group, column].astype(WORD)
+
+
+def _masked(bits: int) -> int:
+    """Return the mask of a code in the lowest bits of a word."""
+    return (1 << bits) - 1

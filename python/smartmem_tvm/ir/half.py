@@ -19,6 +19,7 @@ LARGEST = 65504.0  # the largest finite float16
 RANGES = {HALF: LARGEST, "bfloat16": 255 * 2.0**120}
 """16-bit type -> its largest finite number."""
 SMALLEST = 2.0**-24  # the smallest positive float16
+NORMAL = 2.0**-14  # the smallest one with all 11 bits
 # Functions with small results; exp is one because kernels subtract the maximum from its argument.
 _BOUNDED = frozenset({"exp", "tanh", "sigmoid", "erf", "cos", "sin", "atan"})
 

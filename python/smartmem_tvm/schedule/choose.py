@@ -46,6 +46,7 @@ from .gpu.chain import GpuChain
 from .gpu.dlight_rules import OneThreadEach, Shared, Tiled, TvmRule
 from .gpu.elementwise import GpuElementwise
 from .gpu.fallback import GpuLoops
+from .gpu.matmul.coded import GpuCoded
 from .gpu.matmul.matmul import GpuMatmul
 from .gpu.matrix.matrix import GpuMatrix
 from .gpu.rows.rows import GpuRows
@@ -60,7 +61,7 @@ def _cpu_families() -> list[NestRule]:
 
 
 def _gpu_families() -> list[NestRule]:
-    products = [GpuMatrix(), *window_rules(), GpuMatmul()]
+    products = [GpuCoded(), GpuMatrix(), *window_rules(), GpuMatmul()]
     return [*products, GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]
 
 

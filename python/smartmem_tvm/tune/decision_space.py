@@ -230,6 +230,13 @@ def _gpu_matmul(kind: Kind) -> None:
         kind.requires(lambda own: own % 4 == 0, "thread_columns")
 
 
+def _gpu_coded(kind: Kind) -> None:
+    """Add the genes of few rows and codes; the rule itself checks the limits of a thread block."""
+    kind.number("columns", (16, 32, 64, 128, 256), max(16, 2 * kind["columns"]))
+    kind.number("slices", (1, 2, 4, 8, 16, 32, 64), max(1, kind["turns"]))
+    kind.number("words", (1, 2, 4, 8), kind["words"])
+
+
 def _gpu_matrix(kind: Kind) -> None:
     """Add the genes of tiles of warps; the rule itself checks the limits of a thread block and divisibility."""
     kind.number("rows", (16, 32, 64, 128, 256))
@@ -326,6 +333,7 @@ _KINDS: dict[str, Callable[[Kind], None]] = {
     "elementwise": _elementwise,
     "transpose": _transpose,
     "gpu_matmul": _gpu_matmul,
+    "gpu_coded": _gpu_coded,
     "gpu_matrix": _gpu_matrix,
     "gpu_matrix_attention": _gpu_matrix_attention,
     "gpu_window_product": _gpu_window_product,

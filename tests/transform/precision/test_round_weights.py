@@ -9,6 +9,7 @@ import smartmem_tvm as sm
 from helpers import calls, module, operators
 from smartmem_tvm.ir.codes import Rounding
 from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import RoundWeights
 from smartmem_tvm.transform.precision.round_weights import rounded
 
@@ -92,6 +93,9 @@ def test_what_is_no_rounding(text):
         sm.compile(module(product, (3, 96)), options=sm.Options(weights=text))
 
 
-def test_a_gpu_reads_no_rounded_weights():
-    with pytest.raises(sm.UserError, match="for kernels of a CPU"):
-        sm.compile(module(product, (3, 96)), "adreno-740", options=sm.Options(weights="int4"))
+def test_a_gpu_reads_rounded_weights():
+    mod, target = module(product, (3, 96)), parse_target("opencl")
+    x = np.random.default_rng(0).standard_normal((3, 96)).astype("float32")
+    ways = (("cpu", sm.Options(weights="int4", rounded_floats=True)), (target, sm.Options(weights="int4")))
+    floats, codes = (sm.compile(mod, each, options=options).run(x)[0] for each, options in ways)
+    np.testing.assert_allclose(codes, floats, rtol=0, atol=3e-6 * np.abs(floats).max())

@@ -88,11 +88,14 @@ def test_what_is_expanded(body, reason):
     assert_same_results(mod, after, RANDOM.standard_normal(shape).astype("float32"))
 
 
-def test_small_weights_and_other_targets_are_left_alone():
+def test_small_weights_are_left_alone():
     small = module(lambda x: relax.op.matmul(x, weight(relax.const(SCALES[0, :8]), CODES[:, :8])), (3, 96))
     assert operators(stored(small)) == operators(small)
-    mod = module(lambda x: relax.op.matmul(x, weight()), (3, 96))
-    assert operators(stored(mod, tvm.target.Target("opencl"))) == operators(mod)
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda"])
+def test_weights_for_gpus_stay_integers(target):
+    assert kept(stored(module(lambda x: relax.op.matmul(x, weight()), (3, 96)), tvm.target.Target(target)))
 
 
 def test_a_shared_weight_is_read_by_products_and_by_another_operator():

@@ -63,15 +63,27 @@ def _weight(node: Node, codes: np.ndarray, points: np.ndarray, scales: np.ndarra
     groups : array
         The group of each step.
     """
-    dtype, points = dtype_of(node.inputs[0]), points[:, groups]
+    dtype = dtype_of(node.inputs[0])
     if points.dtype.kind == "f" or dtype != "float32":
-        values = (codes.astype("float32") - points.astype("float32")) * scales[:, groups].astype("float32")
+        values = (codes.astype("float32") - points[:, groups].astype("float32")) * scales[:, groups].astype("float32")
         return constant(np.ascontiguousarray(values.T), dtype)
-    centred = codes.astype("int16") - points.astype("int16")
+    same = points.min(initial=points.flat[0]) == points.max(initial=points.flat[0])
+    centred = codes.T.astype("int16") - (points.flat[0] if same else points.T[groups]).astype("int16")
     kind = "int8" if np.abs(centred).max(initial=0) < 2**7 else "int16"
-    numbers = node.emit(relax.op.astype(constant(np.ascontiguousarray(centred.T), kind), dtype))
-    factors = constant(np.ascontiguousarray(scales.astype(dtype)[:, groups].T), dtype)
-    return node.emit(relax.op.multiply(numbers, factors))
+    numbers = node.emit(relax.op.astype(constant(np.ascontiguousarray(centred), kind), dtype))
+    return node.emit(relax.op.multiply(numbers, _factors(node, scales.astype(dtype), groups, dtype)))
+
+
+def _factors(node: Node, scales: np.ndarray, groups: np.ndarray, dtype: str) -> relax.Expr:
+    """Return the scale of each number, (steps, columns): repeated where groups are equally long."""
+    depth, blocks = len(groups), scales.shape[1]
+    block = -(-depth // blocks)
+    if block * (blocks - 1) >= depth or not np.array_equal(groups, np.arange(depth) // block):
+        return constant(np.ascontiguousarray(scales[:, groups].T), dtype)
+    factors = node.emit(relax.op.repeat(constant(np.ascontiguousarray(scales.T), dtype), block, 0))
+    if block * blocks == depth:
+        return factors
+    return node.emit(relax.op.strided_slice(factors, [0, 1], [0, 0], [depth, len(scales)]))
 
 
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights in codes, in panels: packed at compile time into bits, in the order in which products read them on CPUs."""
+"""Weights in codes, in panels: packed at compile time into bits, in the order in which products read them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from tvm import IRModule, ir, sym, tirx
 from tvm.ir.transform import PassContext, module_pass
 
-from ...ir.codes import BYTE, FOUR, IN_WORD, WORD, Codes, codes_of, in_panels
+from ...ir.codes import BYTE, BYTES_IN_WORD, EIGHT, FOUR, IN_WORD, WORD, Codes, codes_of, in_panels
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
-from ...ir.kernel import Kernel, substitute
+from ...ir.kernel import Kernel, Stage, substitute
 from ...ir.walk import collect
-from ...target import is_cpu
+from ...target import is_cpu, is_gpu
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk, fused_index, replace_loads
 from ..core.is_product import from_first_sum
@@ -27,9 +27,15 @@ from ..core.rule import is_open, target_of
 from ..cpu.coded_plan import LONG, VECTORS
 from ..cpu.matmul import Matmul
 from ..cpu.params import CpuParams
+from ..gpu.machine import VECTOR
+from ..gpu.matmul.coded_tile import PANEL
+from ..gpu.matmul.matmul import GpuMatmul
+from ..gpu.matmul.matmul_tile import GpuMatmulParams
 
 _MIDDLE = 8  # by definition, in steps: zero point of codes of four bits for integers from -8 to 7
 _LARGEST = 15  # by definition, in steps: largest code of four bits
+_LARGEST_ZERO = 127  # by definition, in steps: largest zero point of codes of four bits, a signed byte
+_MIDDLE_EIGHT, _LARGEST_EIGHT = 128, 255  # by definition, in steps: the same of eight bits in words
 
 
 @module_pass(opt_level=0, name="PackCodes")
@@ -45,7 +51,8 @@ class PackCodes:
         C[i, j] += A[i, k] * (float((q[j // 64, k // 32, k % 32 // 8, j % 64] >> k % 8 * 4 & 15) - 8) * s[...])
 
     A vector of words holds eight steps along the depth for as many columns as it has lanes: a shift, or a mask, gives a
-    vector of codes. Integers of a group that are not within -8 to 7, but within 16 numbers, get a zero point.
+    vector of codes. Integers of a group that are not within -8 to 7, but within 16 numbers, get a zero point. For GPUs
+    codes of eight bits are in words as well, four steps in each.
 
     Refuses (leaves as bytes) weights that a product reads along several dimensions at once, or in a shape that has no
     constant strides.
@@ -58,58 +65,133 @@ class PackCodes:
             if gvar not in constants or not is_open(func):
                 continue
             target = target_of(func, gvar.name_hint)
-            if not is_cpu(target):
+            if not (is_cpu(target) or is_gpu(target)):
                 continue
             values = {n: partial(constants_of, calls[gvar], n) for n in constants[gvar]}
-            changed = Matmul().ask(func, target, partial(_packed, values=values))
+            rule = Matmul() if is_cpu(target) else GpuMatmul()
+            changed = rule.ask(func, target, partial(_packed, values=values))
             if changed is not None:
                 found[gvar] = changed
         return exchange(mod, found)
 
 
-def _packed(kernel: Kernel, params: CpuParams, values: Mapping[int, Callable[[], list[np.ndarray]]]) -> Exchange | None:
+@dataclass(frozen=True)
+class _Order:
+    """The order in which a target's kernels read panels: their widths, in columns, and the codes in an element.
+
+    Attributes
+    ----------
+    vector, vectors : int
+        Columns of a panel are a multiple of `vector`, and at most `vectors` of them.
+    bytes_in_word : int
+        Codes of eight bits in an element.
+    """
+
+    vector: int
+    vectors: int
+    bytes_in_word: int
+
+    @classmethod
+    def of(cls, params: CpuParams | GpuMatmulParams) -> _Order:
+        """Return the order of a target with these parameters."""
+        if isinstance(params, GpuMatmulParams):
+            return cls(VECTOR, PANEL // VECTOR, BYTES_IN_WORD)
+        return cls(params.lanes, VECTORS, 1)
+
+    def width(self, columns: int) -> int:
+        """Return the columns of a panel."""
+        return min(self.vectors, -(-columns // self.vector)) * self.vector
+
+
+def _packed(
+    kernel: Kernel, params: CpuParams | GpuMatmulParams, values: Mapping[int, Callable[[], list[np.ndarray]]]
+) -> Exchange | None:
     """Return the kernel with the weights of all its products in panels, or None if it has none that can be."""
-    forms, added = {}, []
-    for number in range(len(kernel.stages)):
-        found = _packed_stage(kernel, number, params, values)
-        if found is not None:
-            kernel = found.kernel
-            forms |= found.forms
-            added += found.added
-    return Exchange(kernel, forms, added) if forms else None
+    order = _Order.of(params)
+    positions = {buffer: n for n, buffer in enumerate(kernel.inputs) if n in values}
+    parts = [_part(kernel, number, order, positions) for number in range(len(kernel.stages))]
+    parts = _only_readers(kernel, [each for each in parts if each is not None])
+    forms, added, inputs, stages = {}, [], list(kernel.inputs), list(kernel.stages)
+
+    def give(position: int, buffer, make: Callable) -> None:
+        """Let the new kernel read ``make(constant)``: in the constant's place, or as a further input."""
+        if position in forms:
+            inputs.append(buffer)
+            added.append((position, make))
+        else:
+            inputs[position], forms[position] = buffer, make
+
+    for part in parts:
+        form = _form(part.layout, values[part.at[0]](), order.bytes_in_word)
+        words, scales, zeros = part.layout.buffers(form, part.codes)
+        stages[part.number] = part.reading(form, words, scales, zeros, stages[part.number])
+        give(part.at[0], words, partial(part.layout.codes, form))
+        give(part.at[1], scales, part.layout.scales)
+        if zeros is not None:
+            give(part.at[0], zeros, partial(part.layout.zeros, form))
+    return Exchange(Kernel(tuple(inputs), kernel.outputs, tuple(stages)), forms, added) if forms else None
 
 
-def _packed_stage(kernel: Kernel, number: int, params: CpuParams, values: Mapping) -> Exchange | None:
+@dataclass(frozen=True, eq=False)
+class _CodedStage:
+    """A product of a kernel whose weight goes into panels.
+
+    Attributes
+    ----------
+    number : int
+        Of its stage.
+    at : (int, int)
+        Positions of the codes and the scales among the inputs.
+    """
+
+    number: int
+    way: Contraction
+    codes: Codes
+    layout: _Layout
+    at: tuple[int, int]
+
+    def reading(self, form: _Form, words, scales, zeros, stage: Stage) -> Stage:
+        """Return the stage that reads panels."""
+        layout, depth = self.layout, self.way.depth[0]
+        column = fused_index(self.way.columns, self.way.reduction.extents)
+        group = tirx.floordiv(depth, index(layout.group)) if layout.groups > 1 else index(0)
+        place = (tirx.floordiv(column, index(layout.width)), group, tirx.floormod(column, index(layout.width)))
+        step = tirx.floormod(depth, index(layout.group)) if layout.groups > 1 else depth
+
+        def replaced(load):
+            if load.source.same_as(self.codes.load.source):
+                return in_panels(words, zeros, form.zero, place, step, form.in_word)
+            return scales[place] if load.source.same_as(self.codes.scale.source) else None
+
+        return replace(stage, body=replace_loads(stage.body, replaced))
+
+
+def _part(kernel: Kernel, number: int, order: _Order, positions: Mapping) -> _CodedStage | None:
     way = _product(kernel, number)
     if way is None:
         return None
-    codes, extents = codes_of(way.right), way.reduction.extents
-    positions = {buffer: n for n, buffer in enumerate(kernel.inputs) if n in values}
-    at = [positions.get(load.source) for load in (codes.load, codes.scale)]
-    if None in at or not codes.value.same_as(codes.load) or _read_elsewhere(kernel, codes):
+    codes = codes_of(way.right)
+    at = tuple(positions.get(load.source) for load in (codes.load, codes.scale))
+    if None in at or not codes.value.same_as(codes.load):
         return None
-    layout = _layout(codes, way.columns, way.depth[0], extents, params.lanes)
-    if layout is None:
-        return None
-    form = _form(layout, values[at[0]]())
-    words, scales, zeros = layout.buffers(form, codes)
-    column, depth = fused_index(way.columns, extents), way.depth[0]
-    group = tirx.floordiv(depth, index(layout.group)) if layout.groups > 1 else index(0)
-    place = (tirx.floordiv(column, index(layout.width)), group, tirx.floormod(column, index(layout.width)))
-    step = tirx.floormod(depth, index(layout.group)) if layout.groups > 1 else depth
+    layout = _layout(codes, way.columns, way.depth[0], way.reduction.extents, order)
+    return None if layout is None else _CodedStage(number, way, codes, layout, at)
 
-    def replaced(load):
-        if load.source.same_as(codes.load.source):
-            return in_panels(words, zeros, form.zero, place, step)
-        return scales[place] if load.source.same_as(codes.scale.source) else None
 
-    stages = list(kernel.stages)
-    stages[number] = replace(stages[number], body=replace_loads(stages[number].body, replaced))
-    inputs = [words if n == at[0] else scales if n == at[1] else each for n, each in enumerate(kernel.inputs)]
-    inputs += [] if zeros is None else [zeros]
-    added = [] if zeros is None else [(at[0], partial(layout.zeros, form))]
-    forms = {at[0]: partial(layout.codes, form), at[1]: layout.scales}
-    return Exchange(Kernel(tuple(inputs), kernel.outputs, tuple(stages)), forms, added)
+def _only_readers(kernel: Kernel, parts: list[_CodedStage]) -> list[_CodedStage]:
+    """Return the products whose codes and scales nothing else reads: several may read parts of one weight."""
+    read = [load.source for stage in kernel.stages for load in stage.loads]
+
+    def whole(part: _CodedStage, others: list[_CodedStage]) -> bool:
+        mine = [(part.codes.load, [each.codes.load for each in others])]
+        mine += [(part.codes.scale, [each.codes.scale for each in others])]
+        return all(
+            sum(each.same_as(load.source) for each in read) == sum(each.source.same_as(load.source) for each in known)
+            for load, known in mine
+        )
+
+    found = [each for each in parts if whole(each, parts)]
+    return found if len(found) == len(parts) else _only_readers(kernel, found)
 
 
 def _product(kernel: Kernel, number: int) -> Contraction | None:
@@ -130,19 +212,25 @@ def _product(kernel: Kernel, number: int) -> Contraction | None:
     return next((each for each in ways if each.columns and codes_of(each.right) is not None), None)
 
 
-def _read_elsewhere(kernel: Kernel, codes: Codes) -> bool:
-    """Whether another load reads the codes or the scales."""
-    read = [load.source for stage in kernel.stages for load in stage.loads]
-    return any(sum(each.same_as(load.source) for each in read) != 1 for load in (codes.load, codes.scale))
-
-
 @dataclass(frozen=True)
 class _Form:
-    """How integers become codes: their bits, and their zero points; None where each group has its own."""
+    """How integers become codes: their bits, and their zero points; None where each group has its own.
+
+    Attributes
+    ----------
+    in_word : int
+        Codes in an element of a panel; 1 for signed bytes.
+    """
 
     bits: int
+    in_word: int
     zero: int | None
     zero_type: str = BYTE
+
+    @property
+    def least(self) -> int:
+        """The least code."""
+        return 0 if self.in_word > 1 else np.iinfo(BYTE).min
 
 
 @dataclass(frozen=True)
@@ -158,7 +246,8 @@ class _Layout:
     width : int
         Columns of a panel.
     code_steps, scale_steps : tuple of int
-        Strides of the iterators of the columns and of the depth, or the groups, in the constants.
+        In the constants, the place of the first element, and the strides of the iterators of the columns and of the
+        depth, or the groups.
     """
 
     columns: tuple[int, ...]
@@ -177,11 +266,9 @@ class _Layout:
 
     def buffers(self, form: _Form, codes: Codes) -> tuple:
         """Return the buffers of codes, scales, and zero points; None for these if all are the same."""
-        four, outer = form.bits == FOUR, (self.panels, self.groups)
-        words = _buffer(
-            (*outer, self.length // (IN_WORD if four else 1), self.width), WORD if four else BYTE, codes.load
-        )
-        scales = _buffer((*outer, self.width), "float32", codes.scale)
+        outer, kind = (self.panels, self.groups), WORD if form.in_word > 1 else BYTE
+        words = _buffer((*outer, self.length // form.in_word, self.width), kind, codes.load)
+        scales = _buffer((*outer, self.width), str(codes.scale.ty.dtype), codes.scale)
         zeros = None if form.zero is not None else _buffer((*outer, self.width), form.zero_type, "zeros")
         return words, scales, zeros
 
@@ -201,11 +288,11 @@ class _Layout:
         """Return the codes as (panel, group, word or step, column)."""
         whole = self.integers(array)
         whole = whole + (self._zeros_of(form, whole) if form.zero is None else form.zero)
-        if form.bits != FOUR:
-            return np.ascontiguousarray(whole.astype(BYTE).transpose(0, 2, 3, 1))
-        eights = whole.astype("uint32").reshape(*whole.shape[:3], -1, IN_WORD)
-        words = np.bitwise_or.reduce(eights << np.arange(0, 32, FOUR, dtype="uint32"), axis=-1)
-        return np.ascontiguousarray(words.transpose(0, 2, 3, 1)).view(WORD)
+        whole = whole.astype(BYTE if form.in_word == 1 else "uint8")
+        if form.bits == FOUR:
+            whole = whole[..., ::2] | whole[..., 1::2] << FOUR
+        together = whole if form.in_word == 1 else np.ascontiguousarray(whole).view(WORD)
+        return np.ascontiguousarray(together.transpose(0, 2, 3, 1))
 
     def zeros(self, form: _Form, array: np.ndarray) -> np.ndarray:
         """Return the zero points as (panel, group, column), from the integers."""
@@ -216,7 +303,7 @@ class _Layout:
     def _zeros_of(form: _Form, whole: np.ndarray) -> np.ndarray:
         """Return the zero points of (panel, column, group, step): what makes the least integer the least code."""
         least = whole.min(-1, keepdims=True)
-        return np.maximum(-least, 0) if form.bits == FOUR else np.iinfo(BYTE).min - least
+        return np.maximum(-least, 0) if form.bits == FOUR else form.least - least
 
     def scales(self, array: np.ndarray) -> np.ndarray:
         """Return the scales as (panel, group, column); those of columns that only pad are zero."""
@@ -227,13 +314,14 @@ class _Layout:
 
     def _columns_of(self, array: np.ndarray, steps: Sequence[int], along: int) -> np.ndarray:
         """Return a constant as (column, step or group)."""
-        flat = np.ascontiguousarray(array).reshape(-1)
-        strides = [step * flat.itemsize for step in steps]
+        first, *strides = steps
+        flat = np.ascontiguousarray(array).reshape(-1)[first:]
+        strides = [step * flat.itemsize for step in strides]
         view = np.lib.stride_tricks.as_strided(flat, (*self.columns, along), strides, writeable=False)
         return view.reshape(-1, along)
 
 
-def _layout(codes: Codes, columns: tuple, depth, extents: Mapping, lanes: int) -> _Layout | None:
+def _layout(codes: Codes, columns: tuple, depth, extents: Mapping, order: _Order) -> _Layout | None:
     """Return the panels of a weight, or None if it, or its scales, have no constant strides."""
     sizes, deep = tuple(extents[var] for var in columns), extents[depth]
     group = _group(codes.scale, depth, deep)
@@ -248,8 +336,7 @@ def _layout(codes: Codes, columns: tuple, depth, extents: Mapping, lanes: int) -
         return None
     unit = LONG if groups == 1 and deep > LONG else IN_WORD
     length = -(-group // unit) * unit
-    width = min(VECTORS, -(-prod(sizes) // lanes)) * lanes
-    return _Layout(sizes, deep, groups, group, length, width, code_steps, scale_steps)
+    return _Layout(sizes, deep, groups, group, length, order.width(prod(sizes)), code_steps, scale_steps)
 
 
 def _group(scale: ir.TensorLoad, depth, deep: int) -> int | None:
@@ -265,28 +352,38 @@ def _group(scale: ir.TensorLoad, depth, deep: int) -> int | None:
 
 
 def _steps(buffer, indices: Sequence, extents: Mapping) -> tuple[int, ...] | None:
-    """Return the strides of an access that begins at the first element; None if they vary."""
+    """Return the place of the first element of an access, and its strides; None if they vary."""
     walk = Walk(extents)
     steps = [walk.stride(buffer, indices, var) for var in extents]
     first = sym.Analyzer().simplify(substitute(walk.offset(buffer, indices), {var: index(0) for var in extents}))
     whole = all(step is not None and step >= 0 for step in steps)
-    return tuple(steps) if whole and isinstance(first, tirx.IntImm) and int(first) == 0 else None
+    return (int(first), *steps) if whole and isinstance(first, tirx.IntImm) else None
 
 
-def _form(layout: _Layout, arrays: Sequence[np.ndarray]) -> _Form:
+def _form(layout: _Layout, arrays: Sequence[np.ndarray], bytes_in_word: int) -> _Form:
     """Return the bits and zero points that fit the weights of all calls of a kernel."""
-    if all(each.min() >= -_MIDDLE and each.max() < _MIDDLE for each in arrays):
-        return _Form(FOUR, _MIDDLE)
-    if all(each.min() >= 0 and each.max() <= _LARGEST for each in arrays):
-        return _Form(FOUR, 0)
+
+    def within(low: int, high: int) -> bool:
+        return all(low <= each.min() and each.max() <= high for each in arrays)
+
+    if within(-_MIDDLE, _MIDDLE - 1):
+        return _Form(FOUR, IN_WORD, _MIDDLE)
+    if within(0, _LARGEST):
+        return _Form(FOUR, IN_WORD, 0)
     groups = [layout.integers(each) for each in arrays]
     least, most = ([np.asarray(extreme(each, -1)) for each in groups] for extreme in (np.min, np.max))
-    if all(np.all(high + np.maximum(-low, 0) <= _LARGEST) for low, high in zip(least, most)):
-        return _Form(FOUR, None)
+    short = (
+        np.all(high + np.maximum(-low, 0) <= _LARGEST) and np.all(-low <= _LARGEST_ZERO)
+        for low, high in zip(least, most)
+    )
+    if all(short):
+        return _Form(FOUR, IN_WORD, None)
     low, high = np.iinfo(BYTE).min, np.iinfo(BYTE).max
-    if all(low <= each.min() and each.max() <= high for each in arrays):
-        return _Form(8, 0)
-    return _Form(8, None, "int16")
+    if bytes_in_word > 1:
+        known = (zero for zero in (_MIDDLE_EIGHT, 0) if within(-zero, _LARGEST_EIGHT - zero))
+        zero = next(known, None)
+        return _Form(EIGHT, bytes_in_word, zero, "int16")
+    return _Form(EIGHT, 1, 0) if within(low, high) else _Form(EIGHT, 1, None, "int16")
 
 
 def _buffer(shape: Sequence[int], dtype: str, like):

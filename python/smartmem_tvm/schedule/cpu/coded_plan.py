@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tvm import ir, sym, tirx
-
-from ...ir.codes import FOUR, IN_WORD, WORD, codes_of
-from ...ir.walk import collect
+from ...ir.codes import FOUR, IN_WORD
+from ..core.coded_panels import Panels, panels_of
 from ..core.contraction import Contraction
 from ..core.expressions import largest_divisor
-from ..core.nest import fresh, index
 from ..core.plans import Price
 from .cost import CodedStep, Done, FromMemory, Work
 from .gemm.axis import Span
@@ -38,60 +35,6 @@ once for all rows of a strip. By definition of 32 registers: 24 sums, two vector
 
 
 @dataclass(frozen=True, eq=False)
-class Panels:
-    """A weight in panels, as `PackCodes` writes it.
-
-    Attributes
-    ----------
-    words, scales : buffer
-        Codes as (panel, group, step or word, column), and scales as (panel, group, column).
-    zeros : buffer or None
-        Zero points as (panel, group, column); None if all of them are `zero`.
-    zero : int
-        The zero point of all groups.
-    bits : int
-        Bits of a code.
-    """
-
-    words: object
-    scales: object
-    zeros: object
-    zero: int
-    bits: int
-
-    @property
-    def panels(self) -> int:
-        """Number of panels."""
-        return int(self.words.shape[0])
-
-    @property
-    def groups(self) -> int:
-        """Number of groups along the depth."""
-        return int(self.words.shape[1])
-
-    @property
-    def group(self) -> int:
-        """Steps of a group, with those that only pad."""
-        return int(self.words.shape[2]) * self.in_word
-
-    @property
-    def in_word(self) -> int:
-        """Codes in an element of `words`."""
-        return IN_WORD if self.bits == FOUR else 1
-
-    @property
-    def width(self) -> int:
-        """Columns of a panel."""
-        return int(self.words.shape[3])
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all constants."""
-        per_group = self.width * (4 + (0 if self.zeros is None else self.zeros.dtype.itemsize))
-        return self.panels * self.groups * (self.width * self.group * self.bits // 8 + per_group)
-
-
-@dataclass(frozen=True, eq=False)
 class CodedPlan(ContractionOperands):
     """A contraction whose right operand is a weight in panels."""
 
@@ -102,25 +45,10 @@ class CodedPlan(ContractionOperands):
         """Return the plan of a contraction, or None if its right operand is no weight in panels."""
         if contraction.batch or not contraction.columns:
             return None
-        panels = _panels(contraction.right)
+        panels = panels_of(contraction.right)
         plan = None if panels is None else cls(contraction, params, (), panels)
-        return plan if plan is not None and plan._reads_panels() else None
-
-    def _reads_panels(self) -> bool:
-        """Whether each column and step reads its place of the panels."""
-        panels, analyzer = self.panels, sym.Analyzer()
-        p, j, g, k = map(fresh, "pjgk")
-        for var, extent in ((p, panels.panels), (j, panels.width), (g, panels.groups), (k, panels.group)):
-            analyzer.bind(var, ir.Range(index(0), index(extent)))
-        group = index(0) if panels.groups == 1 else g
-        codes = codes_of(self.right(None, p * index(panels.width) + j, group * index(panels.group) + k))
-        step = tirx.floordiv(k, index(panels.in_word)) if panels.in_word > 1 else k
-        wanted = {codes.load: (p, group, step, j), codes.scale: (p, group, j)}
-        return all(
-            analyzer.can_prove_equal(have, want)
-            for load, place in wanted.items()
-            for have, want in zip(load.indices, place, strict=True)
-        )
+        reads = plan is not None and panels.read_by(lambda column, depth: plan.right(None, column, depth))
+        return plan if reads else None
 
     # -- the depth ---------------------------------------------------------------------------------------------------
 
@@ -192,18 +120,3 @@ class CodedPlan(ContractionOperands):
         ]
         parts = {"codes and multiply-adds": steps, "weights from memory": [(self.panels.bytes, FromMemory())]}
         return Work(self.params, parts, shared=self.params.cores if self.parallel else 1).price
-
-
-def _panels(operand) -> Panels | None:
-    codes = codes_of(operand)
-    if codes is None or len(codes.load.source.shape) != 4 or len(codes.scale.source.shape) != 3:
-        return None
-    zero, zeros = 0, None
-    if isinstance(codes.value, tirx.Sub):
-        point = codes.value.b
-        found = collect(point, ir.TensorLoad)
-        if not found and not isinstance(point, tirx.IntImm):
-            return None
-        zero, zeros = (0, found[0].source) if found else (int(point), None)
-    bits = FOUR if str(codes.load.ty.dtype) == WORD else 8
-    return Panels(codes.load.source, codes.scale.source, zeros, zero, bits)

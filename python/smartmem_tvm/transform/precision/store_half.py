@@ -10,8 +10,10 @@ import numpy as np
 import tvm
 from tvm import ir, relax, tirx
 
+from ...ir.codes import is_scale
 from ...ir.graph import Graph, Node, append_log, rewrite_graphs
-from ...ir.half import FLOAT, HALF, RANGES, exceeds_half, halved
+from ...ir.half import FLOAT, HALF, NORMAL, RANGES, exceeds_half, halved
+from ...ir.kernel import Kernel
 from ...ir.sizes import data_bytes
 from ...ir.walk import collect, loads
 
@@ -106,6 +108,7 @@ class _Weights:
     def __init__(self, dtype: str):
         self.dtype, self.largest = dtype, RANGES[dtype]
         self.halves: dict = {}
+        self.small: set = set()  # those that stay float32 for numbers near zero
         self.log: list[dict] = []
 
     def inputs_beyond(self, node: Node, tensors: set) -> list:
@@ -113,7 +116,8 @@ class _Weights:
 
         def is_beyond(arg) -> bool:
             if isinstance(arg, ir.Constant):
-                return arg.value in self.halves and self.halves[arg.value] is None
+                lost = arg.value in self.halves and self.halves[arg.value] is None
+                return lost and arg.value not in self.small
             return arg in tensors
 
         return [b for b, arg in zip(node.kernel.inputs, node.args, strict=True) if is_beyond(arg)]
@@ -127,15 +131,25 @@ class _Weights:
                     node.kernel, _ = halved(node.kernel, node.kernel.inputs[position], self.dtype)
                     node.args[position] = half
 
+    def _objection(self, tensor, kernel: Kernel, position: int) -> str | None:
+        """Return why a constant is not rounded; None if it is."""
+        sizes = np.abs(tensor.numpy())
+        if not (sizes <= self.largest).all():
+            return f"it has numbers beyond {self.largest:.6g}"
+        near = self.dtype == HALF and bool(((sizes > 0) & (sizes < NORMAL)).any())
+        if near and is_scale(kernel, kernel.inputs[position]):
+            self.small.add(tensor)
+            return f"scales of codes below {NORMAL:.2g} would lose digits"
+        return None
+
     def _half(self, constant, node: Node, position: int):
         if _dtype(constant.ty) != FLOAT:
             return None
         tensor = constant.value
         if tensor not in self.halves:
             array = tensor.numpy()
-            fits = bool((np.abs(array) <= self.largest).all())
-            self.halves[tensor] = _constant(array, self.dtype) if fits else None
-            reason = None if fits else f"it has numbers beyond {self.largest:.6g}"
+            reason = self._objection(tensor, node.kernel, position)
+            self.halves[tensor] = None if reason else _constant(array, self.dtype)
             name = f"weight {position} of {node.var.name}"
             self.log.append(_decision(name, array.nbytes, self.dtype, reason))
         return self.halves[tensor]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StoreCodes: weights of products that are dequantised integers stay integers, on CPUs."""
+"""StoreCodes: weights of products that are dequantised integers stay integers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tvm import ir, relax
 
 from ...ir.block import Bindings, add_functions, as_constant, edit_blocks, operator, shape_of
 from ...ir.codes import IN_WORD, LEAST, NAME, dequantized
-from ...target import on_cpu
 
 _LARGEST = 255
 """Of a difference of two bytes, by definition."""
@@ -34,13 +33,11 @@ class StoreCodes:
 
     Refuses (leaves to the folding of constants) weights of less than 4096 numbers, with more than two dimensions, or
     with a scale for fewer than eight numbers along the depth, and weights that something other than a product in
-    float32 reads. Does nothing for other targets than CPUs.
+    float32 reads.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow block of `mod`."""
-        if not on_cpu():
-            return mod
         builder = relax.BlockBuilder(mod)
         changed = edit_blocks(mod, lambda block: _store(block, builder), leaves_unread=False)
         return add_functions(changed, builder)

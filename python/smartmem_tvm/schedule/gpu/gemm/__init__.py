@@ -16,11 +16,15 @@
     staging.Gathered                 both as `GatheredOperand`: im2col on the fly, nothing ahead
     staging.Pipelined                both as `StagedOperand`: asynchronous copies, several stages ahead
 
+    coded_rows.CodedWords            words of codes and scales in registers, nothing staged
+    coded_rows.CodedRows             micro-kernel: few rows, codes unpacked in registers (`unpacking`)
+
     rule                   staging      micro-kernel    product
     ---------------------  -----------  --------------  ----------------------------------------------
     matmul.GpuMatmul       Prefetched   Simt            float32 and float16, every GPU
     window.WindowProduct   Gathered     SimtSlices      convolutions, every GPU
     matrix.GpuMatrix       Pipelined    Mma, Wgmma      float16, bfloat16, tf32; compute capability 8.0
+    coded.GpuCoded         CodedWords   CodedRows       one to eight rows, weights in codes
 
 Attention has loops of its own, in `attention/`: rows stay on chip between its two products. It takes the products from
 here: `simt.OuterProducts` with a `PrefetchedOperand` (chains of rows), `mma.WarpProducts` and `mma.group_products` with

@@ -19,6 +19,7 @@ from ...core.nest import fresh, index
 from ...core.reduction import Reduction, reduction_of
 from ..vectors import places_of, vector_run
 from .operand import Operand
+from .unpacking import unpacked
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +34,13 @@ class MatmulProduct(FusedContraction):
     @cached_property
     def left(self) -> Operand:
         """The left operand; its outer index is the row."""
-        value = self.contraction.left
+        value = unpacked(self.contraction.left)
         return Operand(lambda b, i, k: substitute(value, self.point(b, i, None, k)), self.batch, self.rows, self.depth)
 
     @cached_property
     def right(self) -> Operand:
         """The right operand; its outer index is the column."""
-        value = self.contraction.right
+        value = unpacked(self.contraction.right)
         return Operand(
             lambda b, j, k: substitute(value, self.point(b, None, j, k)), self.batch, self.columns, self.depth
         )

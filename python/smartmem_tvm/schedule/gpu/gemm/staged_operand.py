@@ -17,6 +17,7 @@ from functools import cached_property
 
 from tvm import ir, tirx
 
+from ....ir.codes import WORD
 from ...core.nest import SERIAL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from .. import machine
@@ -74,7 +75,8 @@ class StagedOperand(CopiedTile):
     def width(self) -> int:
         """Elements of a vector load."""
         inner = self.depth if self.along_depth else self.size
-        run = self.operand.run(self.along_depth, self.element.row)
+        words = any(str(each.dtype) == WORD for each in self.operand.sources)  # CUDA has vectors of four
+        run = self.operand.run(self.along_depth, machine.VECTOR if words else self.element.row)
         if run == 1:
             run = chosen_run(self.operand, self.along_depth, self.element.row)
         while inner % run:

@@ -21,6 +21,7 @@ from tvm import tirx
 from ....ir.kernel import Kernel, substitute
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
+from ...core.coded_panels import panels_of
 from ...core.contraction import contraction_of
 from ...core.decisions import attempt, decide, declined
 from ...core.expressions import replace_loads
@@ -132,10 +133,15 @@ def program_of(kernel: Kernel) -> RowProgram | None:
 
 
 def _holds_matmuls(kernel: Kernel) -> bool:
+    """Whether a kernel has a matmul, or, as one of several reductions, a product of a weight in codes."""
+    several = sum(bool(stage.reduction) for stage in kernel.stages) > 1
     for stage in kernel.stages:
         reduction = reduction_of(Kernel(kernel.inputs, stage.outputs, (stage,))) if stage.reduction else None
         found = contraction_of(reduction) if reduction is not None else None
-        if found is not None and min(map(found.extent, (found.rows, found.columns))) > 1:
+        if found is None:
+            continue
+        coded = several and any(panels_of(side) is not None for side in (found.left, found.right))
+        if coded or min(map(found.extent, (found.rows, found.columns))) > 1:
             return True
     return False
 

@@ -10,6 +10,7 @@ import tvm
 from tvm import ir, relax
 
 from ....analysis.demands import demands, tensor_demands
+from ....ir.codes import is_scale
 from ....ir.graph import Graph, Node
 from ....ir.kernel import Kernel, shape_of
 from ....ir.storage import beside_results, textured
@@ -17,6 +18,7 @@ from ....ir.walk import collect
 from ....planner.texture_form import ImageLimits, TextureForm, texture_form
 from ....tensor_arrays import array_of
 
+_SCALES = "it has the scales of codes, which threads read as vectors"
 _OPAQUE = "it is made or read by something without loop structure"
 
 
@@ -127,8 +129,11 @@ class MovableWeight(Movable):
 
     @property
     def fixed(self) -> str | None:
-        """Return that a reader is opaque, if one is."""
-        return _OPAQUE if self.opaque else None
+        """Return that a reader is opaque, or unpacks codes with it."""
+        if self.opaque:
+            return _OPAQUE
+        buffers = ((node.kernel, node.kernel.inputs[n]) for node, positions in self.users.items() for n in positions)
+        return _SCALES if any(is_scale(*each) for each in buffers) else None
 
     def forms(self, limits: ImageLimits) -> list[TextureForm | str]:
         """Return forms with texels along the results' texel, along the results' other dimensions, or along the sum.

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Few rows times a weight in codes: a source of operands and a micro-kernel without shared memory for operands.
+
+    each thread (slice of the depth, four columns), for each of its parts of groups:
+      words[w, j] = panels[p, g, w, j];  scale[j]                source: vectors of four columns
+      few[i, j] = 0                                              micro-kernel
+      for each word w, for each of its codes t:
+        few[i, j] += left[i, 8 w + t] * code(words[w, j], t)     left: vectors, the same for a row of threads
+      sums[i, j] += scale[j] * few[i, j]
+    sums of slices are added in shared memory, and finished
+
+`unpacking` makes a number of a code without a conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+
+from ....ir.codes import WORD
+from ....ir.half import FLOAT, HALF
+from ....target import Limits
+from ...core.coded_panels import Panels
+from ...core.expressions import largest_divisor
+from ...core.nest import UNROLL, VECTOR, Scope, allocate, block, index, on_chip, store
+from ..guards import guard
+from ..launch import registers, shared, when
+from ..machine import VECTOR as WIDE
+from ..sums import Sums
+from .operand import Operand
+from .simt import as_vector
+from .skeleton import GpuEpilogue, Place, Staging, Thread
+from .unpacking import Unpacking
+
+
+class CodedWords(Staging):
+    """The words and scales of a thread, which it keeps in registers; the micro-kernel reads the left operand itself.
+
+    Parameters
+    ----------
+    panels : Panels
+        The right operand.
+    tile : CodedTile
+    """
+
+    def __init__(self, scope: Scope, panels: Panels, tile):
+        self.scope, self.panels, self.tile = scope, panels, tile
+        self.turns = panels.groups * int(panels.words.shape[2]) // tile.words
+        self.words = registers(tile.words * WIDE, WORD, "words")
+        self.scales = registers(WIDE, str(panels.scales.dtype), "scales")
+        self.points = None if panels.zeros is None else registers(WIDE, str(panels.zeros.dtype), "points")
+        points = [] if self.points is None else [self.points]
+        super().__init__(-(-self.turns // tile.slices), [self.words, self.scales, *points])
+
+    def round(self, place: Place, thread: Thread, step, multiply: Callable) -> tirx.Stmt:
+        """Load words and scales, and multiply; `multiply` takes the number of a part of all groups."""
+        turn = self.scope.analyzer.simplify(step * index(self.tile.slices) + thread.slice)
+        each = [turn < index(self.turns)] if self.turns % self.tile.slices else []
+        return guard(each, block(self._load(place, thread, turn), on_chip(lambda: multiply(turn))))
+
+    def _load(self, place: Place, thread: Thread, turn) -> tirx.Stmt:
+        panels, words, simplify = self.panels, self.tile.words, self.scope.analyzer.simplify
+        column = simplify(place.column * index(self.tile.columns) + thread.column * index(WIDE))
+        panel, first = (simplify(f(column, index(panels.width))) for f in (tirx.floordiv, tirx.floormod))
+        if self.tile.columns * -(-panels.panels * panels.width // self.tile.columns) > panels.panels * panels.width:
+            panel = tirx.min(panel, index(panels.panels - 1))
+        each = index(int(panels.words.shape[2]) // words)
+        group, part = (simplify(f(turn, each)) for f in (tirx.floordiv, tirx.floormod))
+
+        def word(w: int) -> tirx.Stmt:
+            at = simplify(part * index(words) + index(w))
+            return as_vector(
+                self.scope,
+                WIDE,
+                lambda v: store(self.words, panels.words[panel, group, at, first + v], index(w * WIDE) + v),
+            )
+
+        def beside(buffer, source) -> tirx.Stmt | None:
+            if buffer is None:
+                return None
+            return as_vector(self.scope, WIDE, lambda v: store(buffer, source[panel, group, first + v], v))
+
+        loads = [word(w) for w in range(words)]
+        return block(*loads, beside(self.scales, panels.scales), beside(self.points, panels.zeros))
+
+
+class CodedRows:
+    """The micro-kernel: all rows and four columns of a thread, and the sums of its slices.
+
+    Parameters
+    ----------
+    source : CodedWords
+        The right operand.
+    left : Operand
+        The left operand.
+    factor : str
+        The type of multiplications: float16 where the target has vectors of it, else float32.
+    texels : bool
+        Whether four neighbouring results are a texel, which one store writes.
+    """
+
+    def __init__(self, scope: Scope, source: CodedWords, left: Operand, factor: str, limits: Limits, texels: bool):
+        self.scope, self.source, self.left, self.tile, self.panels = scope, source, left, source.tile, source.panels
+        tile, panels = self.tile, self.panels
+        self.run = WIDE if texels else 1
+        centre = panels.zero if panels.zeros is None else 1 << panels.bits - 1
+        # Short sums in float16 are of codes below one, so that they stay within its range.
+        self.unit = 1.0 if factor == FLOAT else 2.0**-panels.bits
+        self.codes, self.factor = Unpacking(panels.bits, factor, centre, self.unit), factor
+        self.lanes = VECTOR if limits.half_lanes > 1 and factor == HALF else UNROLL
+        self.short = Sums(scope, tile.results, factor, FLOAT, "few", WIDE, limits.half_lanes)
+        self.few = self.short.few
+        self.sums = registers(tile.results, FLOAT, "sums") if self.few is self.short.total else self.short.total
+        self.vector = left.run(True, min(panels.in_word, left.most(limits)))
+        self.right = registers(WIDE, factor, "codes")
+        self.terms = registers(tile.rows * panels.in_word, factor, "terms")
+        self.added = registers(tile.rows, FLOAT, "added")
+        count = tile.rows * tile.columns
+        # Threads share the slices of a result where there are more of them than results.
+        self.parts = largest_divisor(tile.slices, tile.threads // (count // self.run))
+        self.of_slices = shared(tile.slices * count, FLOAT, "of_slices")
+        self.of_parts = shared(self.parts * count, FLOAT, "of_parts")
+
+    @property
+    def buffers(self) -> list:
+        """Registers, and shared memory for the sums of slices."""
+        tile = self.tile
+        of_slices = [self.of_slices, *([self.of_parts] if self.parts > 1 else [])] if tile.slices > 1 else []
+        added = [self.added] if self.source.points is not None else []
+        return [*of_slices, self.sums, self.few, self.right, self.terms, *added]
+
+    def thread(self, number) -> Thread:
+        """Return the place of thread `number`."""
+        across, simplify = index(self.tile.threads_across), self.scope.analyzer.simplify
+        part, column = (simplify(op(number, across)) for op in (tirx.floordiv, tirx.floormod))
+        return Thread(number, part, column, index(0), column)
+
+    def start(self, value) -> tirx.Stmt:
+        """Set the sums to zero, the start value."""
+        return self._results(lambda n: store(self.sums, value, n))
+
+    def _results(self, body: Callable) -> tirx.Stmt:
+        return self.scope.loop(self.tile.results, body, "i", UNROLL)
+
+    # -- products ----------------------------------------------------------------------------------------------------
+
+    def multiply(self, thread: Thread, step) -> tirx.Stmt:
+        """Add the products of part `step` of the groups, whose words and scales are in registers."""
+        panels, words, zero = self.panels, range(self.tile.words), tirx.const(0, FLOAT)
+        first = self.scope.analyzer.simplify(step * index(self.tile.words))
+        started = self._results(lambda n: store(self.few, tirx.const(0, self.few.dtype), n))
+        nothing = [store(self.added, zero, i) for i in range(self.tile.rows)] if self.source.points is not None else []
+        products = [each for w in words for each in self._word(self.scope.index(first + index(w)), w)]
+        return block(started, *nothing, *products, self._results(lambda n: self._scaled(n, panels)))
+
+    def _word(self, number, w: int) -> list[tirx.Stmt]:
+        """Return the products of the codes of one word of each column."""
+        rows, many = range(self.tile.rows), self.panels.in_word
+        made = [self._terms(i, number) for i in rows]
+        for t in range(many):
+
+            def unpack(v, t=t):
+                return store(self.right, self.codes.number(self.source.words[index(w * WIDE) + v], t), v)
+
+            made.append(self.scope.loop(WIDE, unpack, "v", self.lanes))
+            for i in rows:
+                term = self.terms[index(i * many + t)]
+                made += self.short.add(i, WIDE, term, lambda j: self.right[j])
+                if self.source.points is not None:
+                    made.append(store(self.added, self.added[index(i)] + term.astype(FLOAT), i))
+        return made
+
+    def _terms(self, row: int, number) -> tirx.Stmt:
+        """Load the terms of a row that a word has codes for; zeros behind the depth."""
+        panels, depth, width = self.panels, self.left.depth, self.vector
+        many, simplify = panels.in_word, self.scope.analyzer.simplify
+        whole = panels.groups * panels.group == depth
+
+        def vector(q) -> tirx.Stmt:
+            at = simplify(number * index(many // width) + q)
+            place = q * index(width) + index(row * many)
+
+            def value(v):
+                found = self.left.value(index(0), index(row), at * index(width) + v)
+                return found if str(found.ty.dtype) == self.factor else found.astype(self.factor)
+
+            load = as_vector(self.scope, width, lambda v: store(self.terms, value(v), place + v))
+            if whole:
+                return load
+            zero = tirx.const(0, self.factor)
+            zeros = as_vector(self.scope, width, lambda v: store(self.terms, zero, place + v))
+            return tirx.IfThenElse(simplify(at < index(-(-depth // width))), load, zeros)
+
+        return self.scope.loop(many // width, vector, "q", UNROLL)
+
+    def _scaled(self, n, panels: Panels) -> tirx.Stmt:
+        """Add a sum of products of codes, times the scale of the group."""
+        wide, simplify = index(WIDE), self.scope.analyzer.simplify
+        i, j = (simplify(f(n, wide)) for f in (tirx.floordiv, tirx.floormod))
+        total = self.few[n].astype(FLOAT) if self.factor != FLOAT else self.few[n]
+        total = total if self.unit == 1 else total * tirx.const(1 / self.unit, FLOAT)
+        if self.source.points is not None:
+            off = tirx.const(self.codes.zero, FLOAT) - self.source.points[j].astype(FLOAT)
+            total = total + self.added[i] * off
+        return store(self.sums, self.sums[n] + self.source.scales[j].astype(FLOAT) * total, n)
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def finish(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
+        """Add the sums of slices, and store the results that exist."""
+        tile = self.tile
+        if tile.slices == 1:
+
+            def own(q):
+                n = q * index(self.run)
+                i, j = (self.scope.simplify(f(n, index(WIDE))) for f in (tirx.floordiv, tirx.floormod))
+                return self._store(place, epilogue, i, thread.column * index(WIDE) + j, lambda v: self.sums[n + v])
+
+            return self.scope.loop(tile.results // self.run, own, "i", UNROLL)
+        return self._merged(place, thread, epilogue)
+
+    def _merged(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
+        """Return the sums over slices, each by `parts` threads where there are so many, and the stores of results."""
+        tile, simplify = self.tile, self.scope.analyzer.simplify
+        every, across, run = tile.rows * tile.columns, tile.columns, self.run
+        units = every // run
+
+        def at(part, i, column):
+            return simplify(part * index(every) + i * index(across) + column)
+
+        def put(i):
+            where = lambda v: at(thread.slice, i, thread.column * index(WIDE) + v)  # noqa: E731
+            return as_vector(
+                self.scope, WIDE, lambda v: store(self.of_slices, self.sums[i * index(WIDE) + v], where(v))
+            )
+
+        def total(source, first, count: int, stride: int, unit, v):
+            place = lambda s: simplify((first + index(s * stride)) * index(every) + unit * index(run) + v)  # noqa: E731
+            found = source[place(0)]
+            for s in range(1, count):
+                found = found + source[place(s)]
+            return found
+
+        deposit = self.scope.loop(tile.rows, put, "i", UNROLL)
+        parts, threads = self.parts, tile.threads
+        source, count = self.of_slices, tile.slices
+        halfway = None
+        if parts > 1:
+            own, unit = (simplify(f(thread.number, index(units))) for f in (tirx.floordiv, tirx.floormod))
+            some = as_vector(
+                self.scope,
+                run,
+                lambda v: store(
+                    self.of_parts,
+                    total(self.of_slices, own, tile.slices // parts, parts, unit, v),
+                    simplify(own * index(every) + unit * index(run) + v),
+                ),
+            )
+            halfway = when(None if parts * units == threads else thread.number < index(parts * units), some)
+            source, count = self.of_parts, parts
+
+        def result(c):
+            unit = simplify(c * index(threads) + thread.number)
+            first = unit * index(run)
+            i, column = (simplify(f(first, index(across))) for f in (tirx.floordiv, tirx.floormod))
+            sums = registers(run, FLOAT, "total")
+            added = as_vector(self.scope, run, lambda v: store(sums, total(source, index(0), count, 1, unit, v), v))
+            stored = self._store(place, epilogue, i, column, lambda v: sums[v])
+            inside = allocate([sums], block(added, stored))
+            return inside if units % threads == 0 else when(unit < index(units), inside)
+
+        return block(deposit, halfway, self.scope.loop(-(-units // threads), result, "c", UNROLL))
+
+    def _store(self, place: Place, epilogue: GpuEpilogue, i, column, value: Callable) -> tirx.Stmt:
+        """Finish and store `run` results from a column of the thread block on, if they exist."""
+        product, run, simplify = epilogue.product, self.run, self.scope.analyzer.simplify
+        number = simplify((place.column * index(self.tile.columns) + column) // index(run))
+        # If a row has one vector, its first column is the constant 0: the check of texels cannot derive this.
+        first = index(0) if product.columns == run else number * index(run)
+        stores = as_vector(self.scope, run, lambda v: epilogue.store(value(v), place, simplify(i), first + v))
+        whole = product.columns % self.tile.columns == 0
+        return stores if whole else tirx.IfThenElse(number < index(-(-product.columns // run)), stores, None)
