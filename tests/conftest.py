@@ -18,7 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from covering import left_out
 
 # The same examples in every run, and no time limit for one of them: a busy machine must not fail the suite.
-settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+# `make test-all` takes 100 examples of each property (`pytest --full-grids`), the other tiers the first 40.
+settings.register_profile("suite", deadline=None, derandomize=True, database=None, max_examples=40)
+settings.register_profile("full", settings.get_profile("suite"), max_examples=100)
 settings.load_profile("suite")
 
 
@@ -107,7 +109,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Measure where that is asked for."""
+    """Measure where that is asked for, and take more examples."""
+    if config.getoption("--full-grids"):
+        settings.load_profile("full")
     if config.getoption("--processor-time"):
         from processor_time import ProcessorTime
 
@@ -123,6 +127,11 @@ def pytest_collection_finish():
     """Leave what was collected out of each later search for garbage, which would walk through all of it."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_sessionfinish():
+    """Leave out all when pytest searches for garbage at its end, five times: nothing of it is looked at any more."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):
