@@ -20,7 +20,7 @@ from smartmem_tvm.deploy.gpu_build import _lower
 from smartmem_tvm.deploy.textures import CUDA_PIPELINE
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
-FLAGS = ("-std=c++20", "-O0", "-w", "-pthread", "-fPIC")
+FLAGS = ("-std=c++20", "-O1", "-w", "-pthread", "-fPIC")
 _TYPES = {"f16": "half", "bf16": "nv_bfloat16", "tf32": "float"}
 _GROUP = r"tvm_builtin_ptx_wgmma_{0}_ss_mma_async_sync_aligned_m64n(\d+)k\d+_f32_{0}_{0}_1_1"
 _HELD = _GROUP.replace("_ss_", "_rs_")  # the left operand in registers
