@@ -18,7 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from covering import left_out
 
 # The same examples in every run, and no time limit for one of them: a busy machine must not fail the suite.
-settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+# `make test-all` takes 100 examples of each property (`pytest --full-grids`), the other tiers the first 40.
+settings.register_profile("suite", deadline=None, derandomize=True, database=None, max_examples=40)
+settings.register_profile("full", settings.get_profile("suite"), max_examples=100)
 settings.load_profile("suite")
 
 
@@ -30,14 +32,18 @@ def _driver_key() -> str:
     return hashlib.sha256(repr((platform.processor(), facts)).encode()).hexdigest()[:12]
 
 
-# The drivers' cache of kernels stays from one run to the next, which halves the time of these tests. The cache of this
-# package is outside of the user's home, and a test never finds entries of an older version of this package. Both are
-# set before any import that reads them; the workers of a run inherit the folder of their parent process.
+# The drivers' cache of kernels stays from one run to the next, which halves the time of these tests. The caches of this
+# package are outside of the user's home, and a test never finds entries of an older version of this package. All are
+# set before any import that reads them; the workers of a run inherit the folders of their parent process.
 _home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _pocl = Path(os.environ.setdefault("POCL_CACHE_DIR", str(_home / "smartmem_tvm_tests" / f"pocl-{_driver_key()}")))
 _pocl.mkdir(parents=True, exist_ok=True)
 _caches = None
-for _variable in ("SMARTMEM_OPENCL_CACHE", "SMARTMEM_SPEED_CACHE", "SMARTMEM_ISA_CACHE", "SMARTMEM_TORCH_CACHE"):
+# Without a cache of OpenCL programs, each kernel is compiled in the process that launches it. To put one there, PoCL
+# compiles it twice, in a process that is started for it: twice the processor time for a module of five kernels. Tests
+# of that cache and of those processes name a folder of their own.
+os.environ.setdefault("SMARTMEM_OPENCL_CACHE", "0")
+for _variable in ("SMARTMEM_SPEED_CACHE", "SMARTMEM_ISA_CACHE", "SMARTMEM_TORCH_CACHE"):
     if _variable not in os.environ:
         _caches = _caches or tempfile.TemporaryDirectory(prefix="smartmem-caches-", ignore_cleanup_errors=True)
         os.environ[_variable] = str(Path(_caches.name) / _variable.lower())
@@ -61,13 +67,36 @@ _UNCHECKED = {"frontend", "schedule", "transform"}
 @pytest.fixture(autouse=True)
 def unchecked_arguments(request):
     """Compile kernels without TVM's checks of their arguments, in the folders of `_UNCHECKED`."""
-    if request.path.relative_to(Path(__file__).parent).parts[0] not in _UNCHECKED:
+    if _folder(request) not in _UNCHECKED:
         yield
         return
     import tvm
 
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         yield
+
+
+# What kernels compute is tested there, not how fast PoCL's code is: its optimizer takes up to three quarters of the
+# time of a test whose loops are unrolled. Slow tests keep it, as whole networks run for longer than they are compiled,
+# and so do the other folders and the processes of `fake_driver.run_with_pocl`.
+_UNOPTIMIZED = {"deploy", "frontend", "schedule", "transform"}
+_OPTIONS = "SMARTMEM_OPENCL_OPTIONS"
+
+
+@pytest.fixture(autouse=True)
+def unoptimized_opencl(request):
+    """Let OpenCL drivers optimize no kernel, in the folders of `_UNOPTIMIZED`."""
+    chosen = _OPTIONS in os.environ or request.node.get_closest_marker("slow")
+    if chosen or _folder(request) not in _UNOPTIMIZED:
+        yield
+        return
+    os.environ[_OPTIONS] = "-cl-opt-disable"
+    yield
+    os.environ.pop(_OPTIONS, None)
+
+
+def _folder(request) -> str:
+    return request.path.relative_to(Path(__file__).parent).parts[0]
 
 
 def pytest_addoption(parser):
@@ -80,7 +109,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Measure where that is asked for."""
+    """Measure where that is asked for, and take more examples."""
+    if config.getoption("--full-grids"):
+        settings.load_profile("full")
     if config.getoption("--processor-time"):
         from processor_time import ProcessorTime
 
@@ -96,6 +127,11 @@ def pytest_collection_finish():
     """Leave what was collected out of each later search for garbage, which would walk through all of it."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_sessionfinish():
+    """Leave out all when pytest searches for garbage at its end, five times: nothing of it is looked at any more."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):

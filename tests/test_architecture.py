@@ -8,8 +8,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import smartmem_tvm
 
 ROOT = Path(smartmem_tvm.__file__).parent
@@ -45,13 +43,15 @@ def package(path: Path) -> str:
     return path.parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if package(p) in LEVEL], ids=str)
-def test_imports_point_one_way(path):
-    mine = package(path)
-    for name in imports(path):
-        other = name.split(".")[0]
-        if other in LEVEL and other != mine:
-            assert LEVEL[other] < LEVEL[mine], f"{path} imports {name}"
+# One test for all files: each case of a test has a price of its own, and so has collecting it in each worker.
+def test_imports_point_one_way():
+    mine = [path for path in FILES if package(path) in LEVEL]
+    assert len(mine) > 600
+    for path in mine:
+        for name in imports(path):
+            other = name.split(".")[0]
+            if other in LEVEL and other != package(path):
+                assert LEVEL[other] < LEVEL[package(path)], f"{path} imports {name}"
 
 
 _LONG = {"transform": 3, "tvm_mends": 2}  # names in the path of a pass: transform/fuse/fuse_rows, tvm_mends/keep_nan
@@ -67,11 +67,12 @@ def passes_of(path: Path) -> set[str]:
     return {".".join(each[: _LONG[each[0]]]) for each in found if each[0] in _LONG}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] in _LONG and p.name not in _PIPELINES], ids=str)
-def test_a_pass_never_imports_another_pass(path):
-    parts = path.with_suffix("").parts[: _LONG[path.parts[0]]]  # a small package is one pass, or a few of one kind
-    own = ".".join(parts)
-    assert passes_of(path) <= {own}
+def test_a_pass_never_imports_another_pass():
+    files = [path for path in FILES if path.parts[0] in _LONG and path.name not in _PIPELINES]
+    assert len(files) > 60
+    for path in files:
+        parts = path.with_suffix("").parts[: _LONG[path.parts[0]]]  # a small package is one pass, or a few of one kind
+        assert passes_of(path) <= {".".join(parts)}, path
 
 
 # Folder of schedule rules, or of passes that ask for plans -> folders that it may import.
@@ -79,22 +80,26 @@ SCHEDULE = {"core": {"core"}, "cpu": {"core", "cpu"}, "gpu": {"core", "gpu"}}
 SCHEDULE["constants"] = {"constants", "choose", "core", "cpu", "gpu"}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "schedule" and len(p.parts) > 2], ids=str)
-def test_rules_for_cpus_and_for_gpus_share_the_core_only(path):
+def test_rules_for_cpus_and_for_gpus_share_the_core_only():
     """The list of rules, and the pass that asks them for plans, lie above both."""
-    found = {name.split(".")[1] for name in imports(path) if name.startswith("schedule.")}
-    assert found <= SCHEDULE[path.parts[1]]
+    files = [path for path in FILES if path.parts[0] == "schedule" and len(path.parts) > 2]
+    assert len(files) > 100
+    for path in files:
+        found = {name.split(".")[1] for name in imports(path) if name.startswith("schedule.")}
+        assert found <= SCHEDULE[path.parts[1]], path
 
 
 # What each tool may import.
 TOOLS = {"bench": {"bench", "timm_networks"}, "page": {"page", "bench"}, "isa": {"isa"}, "reduce": {"reduce"}}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "tools" and len(p.parts) > 2], ids=str)
-def test_tools_do_not_know_each_other(path):
+def test_tools_do_not_know_each_other():
     """Only the report's page imports another tool, as it shows the measurements of `bench`."""
-    found = {name.split(".")[1] for name in imports(path) if name.startswith("tools.")}
-    assert found <= TOOLS[path.parts[1]]
+    files = [path for path in FILES if path.parts[0] == "tools" and len(path.parts) > 2]
+    assert len(files) > 20
+    for path in files:
+        found = {name.split(".")[1] for name in imports(path) if name.startswith("tools.")}
+        assert found <= TOOLS[path.parts[1]], path
 
 
 _COMPILES = """
@@ -157,14 +162,15 @@ def test_walks_are_made_in_one_place():
 WITHOUT_TVM = [p for p in FILES if p.parts[0] in ("tables", "planner") or p.parts[:2] == ("tune", "genetic")]
 
 
-@pytest.mark.parametrize("path", WITHOUT_TVM, ids=str)
-def test_tables_planners_and_the_genetic_search_know_nothing_of_tvm(path):
-    assert "tvm" not in (ROOT / path).read_text(encoding="utf-8").replace("smartmem_tvm", "")
+def test_tables_planners_and_the_genetic_search_know_nothing_of_tvm():
+    assert WITHOUT_TVM
+    for path in WITHOUT_TVM:
+        assert "tvm" not in (ROOT / path).read_text(encoding="utf-8").replace("smartmem_tvm", ""), path
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parts[:2] == ("tune", "genetic")], ids=str)
-def test_the_genetic_search_imports_nothing_else_of_this_package(path):
-    assert all(name.startswith("tune.genetic.") for name in imports(path))
+def test_the_genetic_search_imports_nothing_else_of_this_package():
+    files = [path for path in FILES if path.parts[:2] == ("tune", "genetic")]
+    assert files and all(name.startswith("tune.genetic.") for path in files for name in imports(path))
 
 
 def test_the_reader_of_imports_works():
@@ -225,10 +231,11 @@ def bare_constants(source: str) -> list[str]:
     return [found for found in map(ast.unparse, bare) if found.startswith("relax.const(")]
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_constants_say_their_dtype(path):
+def test_constants_say_their_dtype():
     """Without a dtype, ``relax.const`` narrows an array of 64-bit numbers to 32 bits."""
-    assert bare_constants((ROOT / path).read_text(encoding="utf-8")) == []
+    assert len(FILES) > 700
+    for path in FILES:
+        assert bare_constants((ROOT / path).read_text(encoding="utf-8")) == [], path
 
 
 def test_the_reader_of_constants_works():

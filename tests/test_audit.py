@@ -2,7 +2,6 @@
 """The audit over many networks: its table, networks that fail, resumed runs, and its page."""
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from audit_rows import is_right, is_undecided, line, ratio_of_faster  # noqa: E4
 from audit_system import OnProcessor, ProcessorTime, planned  # noqa: E402
 from pages import audit as page  # noqa: E402
 
+from script_here import run_here  # noqa: E402
 from smartmem_tvm.errors import UserError  # noqa: E402
 
 TABLE = networks()
@@ -88,9 +88,8 @@ def test_what_is_chosen():
         chosen(TABLE, [], ["music"])
 
 
-def audit(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "benchmarks" / "audit.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def audit(*arguments):
+    return run_here("audit", *arguments)
 
 
 def rows(path: Path) -> dict:

@@ -2,15 +2,14 @@
 import importlib.util
 import json
 import sys
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
 import tvm
 
 import _smartmem_opencl
-from fake_driver import fake_library
-from opencl_package import python
+from fake_driver import fake_library, run_child
 from smartmem_tvm import _version, doctor
 from smartmem_tvm.deploy import link
 from smartmem_tvm.doctor import Check
@@ -117,22 +116,20 @@ def test_a_device_without_runtime_is_told_from_one_without_driver(monkeypatch):
     assert checks["opencl code generation"].ok
 
 
-def opencl_rows(folder, **variables) -> list[Check]:
+def rows_about_opencl() -> list[dict]:
+    checks = doctor.diagnose()
+    assert all(check.ok for check in checks if check.required)
+    names = [check.name for check in checks]
+    return [asdict(check) for check in checks[names.index("opencl code generation") + 1 :]]
+
+
+def opencl_rows(**variables) -> list[Check]:
     """Return the rows about OpenCL from a process of its own; the exit code must not depend on them."""
-    program = """
-import json, tvm
-from dataclasses import asdict
-from smartmem_tvm import doctor
-checks = doctor.diagnose()
-assert all(check.ok for check in checks if check.required)
-names = [check.name for check in checks]
-print(json.dumps([asdict(check) for check in checks[names.index("opencl code generation") + 1:]]))
-"""
-    return [Check(**row) for row in json.loads(python(folder, program, **variables)[-1])]
+    return [Check(**row) for row in run_child(rows_about_opencl, env=variables).value]
 
 
-def test_the_opencl_device_is_shown_with_its_driver(tmp_path):
-    library, driver, device = opencl_rows(tmp_path)
+def test_the_opencl_device_is_shown_with_its_driver():
+    library, driver, device = opencl_rows()
     assert library.ok and library.detail == str(_smartmem_opencl.library_path())
     assert (driver.name, driver.ok, driver.required) == ("opencl driver", True, False)
     assert driver.detail.startswith(f"{opencl.library()}, ")
@@ -152,22 +149,22 @@ def test_the_driver_of_the_extra_needs_a_linker(monkeypatch, linker):
     assert system.ok and system.detail == "libOpenCL.so.1, the system's"
 
 
-def test_a_missing_opencl_driver_comes_with_what_to_install(tmp_path):
-    library, driver = opencl_rows(tmp_path, SMARTMEM_OPENCL_LIBRARY="/no/such/library.so")
+def test_a_missing_opencl_driver_comes_with_what_to_install():
+    library, driver = opencl_rows(SMARTMEM_OPENCL_LIBRARY="/no/such/library.so")
     assert library.ok and (driver.name, driver.ok, driver.required) == ("opencl driver", False, False)
     assert "/no/such/library.so" in driver.detail and "SMARTMEM_OPENCL_LIBRARY" in driver.remedy
 
 
 @pytest.mark.device
-def test_a_driver_without_device_comes_with_what_to_install(tmp_path):
+def test_a_driver_without_device_comes_with_what_to_install():
     none = {"SMARTMEM_OPENCL_LIBRARY": str(fake_library()), "FAKE_OPENCL_DEVICES": "0"}
-    _, driver = opencl_rows(tmp_path, **none)
+    _, driver = opencl_rows(**none)
     assert not driver.ok and "finds no device" in driver.detail
     assert "install a driver" in driver.remedy
 
 
-def test_a_choice_that_matches_no_device_is_named(tmp_path):
-    _, driver = opencl_rows(tmp_path, SMARTMEM_OPENCL_DEVICE="no such device")
+def test_a_choice_that_matches_no_device_is_named():
+    _, driver = opencl_rows(SMARTMEM_OPENCL_DEVICE="no such device")
     assert not driver.ok and "no such device" in driver.detail and "SMARTMEM_OPENCL_DEVICE" in driver.remedy
 
 

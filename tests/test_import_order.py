@@ -67,9 +67,10 @@ def parts_first(name: tuple[str, ...], taken: list[tuple[str, ...]]) -> list[str
     return found
 
 
-@pytest.mark.parametrize("name", MODULES, ids=".".join)
-def test_a_package_that_imports_its_parts_comes_whole_before_them(name):
-    assert parts_first(name, LOCKS[name]) == []
+def test_a_package_that_imports_its_parts_comes_whole_before_them():
+    assert len(MODULES) > 700
+    for name in MODULES:
+        assert parts_first(name, LOCKS[name]) == [], name
 
 
 @pytest.mark.parametrize(

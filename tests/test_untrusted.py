@@ -3,8 +3,6 @@
 
 import ast
 
-import pytest
-
 from test_architecture import FILES, ROOT
 
 MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "yaml"}
@@ -46,6 +44,7 @@ def found(path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_nothing_runs_what_it_reads(path):
-    assert found(path) <= ALLOWED.get(path.as_posix(), set())
+def test_nothing_runs_what_it_reads():
+    assert len(FILES) > 700
+    for path in FILES:
+        assert found(path) <= ALLOWED.get(path.as_posix(), set()), path

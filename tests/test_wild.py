@@ -3,7 +3,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from wild import WildFile, chosen, described, files, line, tolerance  # noqa: E4
 from wild_inputs import Drawn, drawn, sizes_of, spectrum, voice  # noqa: E402
 from wild_inputs import page as paper  # noqa: E402
 
+from script_here import run_here  # noqa: E402
 from smartmem_tvm.errors import UserError  # noqa: E402
 
 TABLE = files()
@@ -132,15 +132,10 @@ def workplace(tmp_path):
         json.dumps([{"package": "a", "version": "1.0", "what": "a test", "files": entries}]), encoding="utf-8"
     )
     common = ["--table", table, "-o", tmp_path / "wild.json", "--cache", tmp_path / "cache", "--no-times"]
-    return tmp_path / "wild.json", lambda *more: wild(*common, *more)
+    return tmp_path / "wild.json", lambda *more: run_here("wild", *common, *more)
 
 
-def wild(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "benchmarks" / "wild.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-def test_states_go_round_and_what_is_refused_is_a_row(workplace):
+def test_states_go_round_and_what_is_refused_is_a_row(workplace, monkeypatch):
     results, run = workplace
     done = run()
     found = {row["model"]: row for row in json.loads(results.read_text(encoding="utf-8"))["rows"]}
@@ -154,7 +149,8 @@ def test_states_go_round_and_what_is_refused_is_a_row(workplace):
     assert strange["verdict"] == "refused" and "Blur" in strange["sentence"]
     assert done.returncode == 0 and "[1/2] a/good.onnx: right" in done.stdout, done.stderr
     assert run().stdout == "", "both are known"
-    assert "[1/1] a/strange.onnx" in run("--failed").stdout
+    monkeypatch.setattr("wild.in_child", lambda *_: {"verdict": "refused", "sentence": "again"})
+    assert "[1/1] a/strange.onnx: refused: again" in run("--failed").stdout
 
 
 def test_inputs_that_the_reference_does_not_take_are_the_tables_fault(tmp_path):
@@ -172,7 +168,8 @@ def test_inputs_that_the_reference_does_not_take_are_the_tables_fault(tmp_path):
         "files": [{"file": "g.onnx", "inputs": {"x": "full 4 = 9"}}],
     }
     (tmp_path / "table.json").write_text(json.dumps([entry]), encoding="utf-8")
-    done = wild("--table", tmp_path / "table.json", "-o", tmp_path / "w.json", "--cache", tmp_path / "cache")
+    folders = ("-o", tmp_path / "w.json", "--cache", tmp_path / "cache")
+    done = run_here("wild", "--table", tmp_path / "table.json", *folders)
     (row,) = json.loads((tmp_path / "w.json").read_text(encoding="utf-8"))["rows"]
     assert row["verdict"] == "wrong input" and "indices element out of data bounds" in row["sentence"]
     assert done.returncode == 2 and row["processor_seconds"] > 0 and row["peak_mb"] > 10

@@ -77,7 +77,7 @@ def test_a_dividend_below_zero():
     np.testing.assert_array_equal(read(GuardDivisions()(reader((5, 3), index, 20)), (5, 3), 20), want)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.lists(st.tuples(st.sampled_from("rft"), st.integers(0, 5)), min_size=2, max_size=4))
 def test_chains_of_reshapes_reversals_and_rotations(steps):
     """Composed by EliminateLayout, loops fused as schedules do."""

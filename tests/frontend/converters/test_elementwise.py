@@ -106,6 +106,7 @@ def test_a_few_tensors_are_not_stacked(build, operators):
     assert operators(from_onnx(model)) == ["maximum", "maximum"]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("op_type", ["Max", "Mean", "Min", "Sum"])
 @pytest.mark.parametrize("count", [1, 2, 11])
 @pytest.mark.parametrize("shapes", [[(), (1,)], [(1,), ()], [(4, 6), (6,), (2, 4, 1)], [(6,)]])

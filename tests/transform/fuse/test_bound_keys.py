@@ -154,10 +154,10 @@ def beyond(attention: Attention, inputs: dict, last: int) -> dict:
 
 DRAWN = [
     Attention("positions", tokens=1),
-    Attention("positions", 6, 2, 3, 67, 5, low=LEAST),
+    pytest.param(Attention("positions", 6, 2, 3, 67, 5, low=LEAST), marks=pytest.mark.device),
     Attention("chosen", 3, 1, 2, 48, 12, low=-np.inf),
     Attention("added", 2, 2, 1, 53, 7, low=LEAST, one_cache=True),
-    Attention("added", 4, 1, 17, 64, 8),
+    pytest.param(Attention("added", 4, 1, 17, 64, 8), marks=pytest.mark.device),
     Attention("given", 4, 4, 5, 41, 16, low=-np.inf),
     Attention("window", 6, 3, 1, 70, 3),
     Attention("nested", 6, 2, 1, 64, 4, low=LEAST, guard=True),

@@ -57,7 +57,7 @@ def test_a_roll_becomes_compare_and_subtract():
     np.testing.assert_array_equal(run(after, count_up(3, 3))[0], expected(1, 2))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     size=st.tuples(st.integers(2, 9), st.integers(2, 9)),
     cuts=st.tuples(st.integers(1, 8), st.integers(1, 8)),

@@ -85,6 +85,7 @@ def test_quotients_only_if_they_are_rounded():
     assert called(native(wide)) == {"native_recip"}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("schedule", [scheduled, single_numbers])
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: f"{row.name}-{row.dtype}")
 def test_kernels_on_a_device(row, schedule):

@@ -281,7 +281,7 @@ def layouts(draw):
     return shape, steps, factor
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(layouts())
 def test_random_layouts(case):
     """Folded or not, the result is the same; a single number always folds."""
