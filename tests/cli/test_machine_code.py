@@ -54,10 +54,28 @@ def test_only_kernels_that_are_asked_for(smartmem, model_path, recorded):
     assert [each["kernel"] for each in data["kernels"]] == [kernel] and "machine_code" in data["kernels"][0]
 
 
-@pytest.mark.parametrize("target", ["adreno-650", "mali-g76"])
+@pytest.mark.parametrize("target", ["adreno-650", "cuda"])
 def test_devices_that_mesa_does_not_compile_for(smartmem, model_path, recorded, target):
     data = explained(smartmem, model_path, "--target", target, "--json").data
     assert data["mesa"] is None and not any("machine_code" in each for each in data["kernels"])
+
+
+def test_mali(smartmem, model_path, recorded, monkeypatch):
+    sample = RECORDED.with_name("mali_g76.txt")
+
+    def run(programs, gpu):
+        assert gpu == "G76"
+        for name in programs:
+            with sample.open(encoding="utf-8") as lines:
+                ((_, made),) = compiler.read(lines, {"/w/b.cl": name})
+            yield name, made
+
+    monkeypatch.setattr(compiler, "_run", run)
+    data = explained(smartmem, model_path, "--target", "mali-g76", "--json").data
+    codes = [each["machine_code"] for each in data["kernels"]]
+    assert data["held"] == "threads" and {code["waves"] for code in codes} <= {"full", "half"}
+    shown = explained(smartmem, model_path, "--target", "mali-g76")
+    assert shown.code == 0 and "Registers of 32 bits, threads and accesses of scratch memory" in shown.out
 
 
 def test_without_mesa_there_are_no_columns(smartmem, model_path, monkeypatch):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..tables.targets import Row
-    from ..tools.isa.drivers import Gpu
+    from ..tools.isa.drivers import Driver, Gpu
     from ..tools.isa.kernels import KernelCode
 
 NAME = "isa"
@@ -160,7 +160,9 @@ def _device(args: argparse.Namespace) -> tuple[Gpu, Row, tvm.target.Target]:
 
 def _named(text: str, own: Gpu) -> Gpu:
     """Return the GPU of the target's family that a user names: ``660``, ``G76``."""
-    if isinstance(own, str):
+    from ..tools.isa.drivers import driver_of
+
+    if not driver_of(own).numbered:
         return text.upper()
     if not text.isdecimal():
         raise UserError(f"--gpu {text} is no number of an Adreno, which the target is; give 660 say.")
@@ -198,15 +200,14 @@ def _one(sources: Mapping[str, str], kernel: str) -> dict[str, str]:
 def _render(console: Console, data: dict) -> None:
     made = [each for each in data["kernels"] if not each["refused"]]
     numbers = [number for number in range(len(_KERNELS)) if number not in _LEFT]
-    titles = list(_KERNELS)
-    if isinstance(data["gpu"], str):
-        titles[_WAVES] = "threads"
+    titles, driver = list(_KERNELS), _driver(data)
+    titles[_WAVES] = driver.holds
     console.print(table(_title(data), titles, map(_row, made), numbers, range(len(titles))))
     for each in data["kernels"]:
         if each["refused"]:
             console.print(f"Kernel {each['number']}, {each['kernel']}, has no code: {each['refused']}.")
-    halved = [each["kernel"] for each in made if each.get("threads_held") == "half"]
-    if isinstance(data["gpu"], str):
+    if driver.halves:
+        halved = [each["kernel"] for each in made if each["threads_held"] == "half"]
         console.print(f"{len(halved)} of {len(made)} kernels need more than 32 registers, and run half of the threads.")
     spilled = [each["kernel"] for each in made if each["scratch"]]
     console.print(
@@ -224,9 +225,15 @@ def _render(console: Console, data: dict) -> None:
         )
 
 
+def _driver(data: dict) -> Driver:
+    from ..tools.isa.drivers import driver_of
+
+    return driver_of(data["gpu"])
+
+
 def _title(data: dict) -> str:
-    family = "Mali" if isinstance(data["gpu"], str) else "Adreno"
-    return f"{data['model']}: Mesa {data['mesa']} for {family} {data['gpu']}, kernels chosen for {data['target']}"
+    name = _driver(data).name
+    return f"{data['model']}: Mesa {data['mesa']} for {name} {data['gpu']}, kernels chosen for {data['target']}"
 
 
 def _row(each: dict) -> tuple:
@@ -260,9 +267,8 @@ def _render_one(console: Console, data: dict) -> None:
     console.print(f"{_title(data)}\nKernel {each['number']}: {each['kernel']}, rule {each['rule'] or '-'}")
     console.print(table("Instructions", ("class", "kernel", "a trip of the inner loop"), rows, numbers=(1, 2)))
     trips = f"{inner['trips'] or 'an unknown number of'} trips" if inner else "no loop"
-    held = f"{each['registers']} registers of four numbers, {_held(each)} waves of 64 threads"
-    if isinstance(data["gpu"], str):
-        held = f"{each['registers']} registers of 32 bits, {_held(each)} threads"
+    driver = _driver(data)
+    held = f"{each['registers']} {driver.registers}, {_held(each)} {driver.of}"
     console.print(
         f"{held}, limited by "
         f"{each['limited_by']}; {each['local_bytes']} bytes of local memory; {trips}; arithmetic "

@@ -11,12 +11,14 @@ from .console import step
 if TYPE_CHECKING:
     import tvm
 
+    from ..tools.isa.drivers import Gpu
+
 COLUMNS = ("regs", "waves", "scratch")
 """Titles of `cells`."""
 
 
 def add_machine_code(data: dict, lowered: tvm.IRModule, target: tvm.target.Target) -> None:
-    """Add ``machine_code`` to each kernel of a report for an Adreno that Mesa compiles for, if it is set up here.
+    """Add ``machine_code`` to each kernel of a report for an Adreno or Mali, if Mesa's compiler for it is set up here.
 
     Parameters
     ----------
@@ -32,6 +34,7 @@ def add_machine_code(data: dict, lowered: tvm.IRModule, target: tvm.target.Targe
     from ..mesa_folder import mesa_version
     from ..target import target_row
     from ..tools.isa.compiler import compile_all
+    from ..tools.isa.drivers import driver_of
     from ..tools.isa.kernels import kernel_codes
     from ..tools.isa.sources import function_of, kernel_programs
 
@@ -44,32 +47,37 @@ def add_machine_code(data: dict, lowered: tvm.IRModule, target: tvm.target.Targe
     for name, code in codes.items():
         if code.code is not None:
             found.setdefault(function_of(name), []).append(code.as_dict(target_row(target)))
-    data["mesa"] = mesa_version()
+    driver = driver_of(gpu)
+    data["mesa"], data["registers"], data["held"] = mesa_version(driver.family), driver.registers, driver.of
     for each in data["kernels"]:
         each["machine_code"] = _summary(found.get(each["kernel"], []))
 
 
-def _gpu(target: tvm.target.Target) -> int | None:
-    """Return the number of the Adreno that a target names; None if Mesa cannot compile for it here."""
+def _gpu(target: tvm.target.Target) -> Gpu | None:
+    """Return the Adreno or Mali that a target names; None if Mesa cannot compile for it here."""
     from ..mesa_folder import mesa_problem
     from ..target import named_device
-    from ..tools.isa.compiler import GPUS, gpu_of
+    from ..tools.isa.compiler import GPUS, MALI_GPUS, gpu_of, mali_of
+    from ..tools.isa.drivers import driver_of
 
-    number = gpu_of(named_device(target))
-    return number if number in GPUS and mesa_problem() is None else None
+    device = named_device(target)
+    gpu = gpu_of(device) or mali_of(device)
+    return gpu if gpu in (*GPUS, *MALI_GPUS) and mesa_problem(driver_of(gpu).family) is None else None
 
 
 def _summary(codes: list[dict]) -> dict | None:
-    """Return the most registers, the fewest waves and all scratch accesses of the launches of one kernel."""
+    """Return the most registers, the fewest waves (of Mali threads) and all scratch accesses of a kernel's launches."""
     if not codes:
         return None
-    fewest = min(codes, key=lambda each: each["waves"])
+    least = max(codes, key=lambda each: each["registers"])
+    if "waves" in least:
+        least = min(codes, key=lambda each: each["waves"])
     times = [each["issue_seconds"] for each in codes]
     return {
         "instructions": sum(each["instructions"] for each in codes),
         "registers": max(each["registers"] for each in codes),
-        "waves": fewest["waves"],
-        "limited_by": fewest["limited_by"],
+        "waves": least.get("waves", least.get("threads_held")),
+        "limited_by": least["limited_by"],
         "scratch": sum(each["scratch"] for each in codes),
         "issue_seconds": None if None in times else sum(times),
     }
@@ -86,6 +94,6 @@ def sentence(data: Mapping) -> str:
     known = [each["machine_code"] for each in data["kernels"] if each.get("machine_code")]
     spilled = sum(each["scratch"] > 0 for each in known)
     return (
-        f"Registers of four numbers, waves of 64 threads and accesses of scratch memory are those of Mesa "
+        f"{data['registers'].capitalize()}, {data['held']} and accesses of scratch memory are those of Mesa "
         f"{data['mesa']}; {spilled} of {len(known)} kernels reach scratch memory. smartmem isa shows the rest."
     )

@@ -26,6 +26,8 @@ class Core:
         Waves that come and go together.
     doubles : bool
         Whether waves have twice as many threads where registers allow it.
+    aliases : bool
+        Whether the coordinates of a texel may stand in any registers; else they are copied next to each other.
     local_bytes : int
         On-chip memory of all thread blocks of the core, in bytes.
     local_unit : int
@@ -39,6 +41,7 @@ class Core:
     waves: int = 16
     together: int = 2
     doubles: bool = True
+    aliases: bool = False
     local_bytes: int = 32 * 1024
     local_unit: int = 1024
 
@@ -172,8 +175,8 @@ _MALI_ESTIMATES = frozenset({"sub_group", "cores", "buffer_l1_bytes", "texture_l
 _A6XX_GEN1_LOW = Core(48, together=1, doubles=False, local_bytes=16 * _KIB)
 _A6XX_GEN1 = Core(96)
 _A6XX_GEN4 = Core(64)  # gen3 alike
-_A7XX = Core(96)
-_A8XX = Core(96, doubles=False)
+_A7XX = Core(96, aliases=True)  # instruction alias.tex
+_A8XX = Core(96, doubles=False, aliases=True)
 _A5XX = Core(48, wave=32, doubles=False)
 # Mesa, panfrost/lib/pan_props.c: 768 threads of Bifrost's second generation and 1024 of Valhall, half as many of
 # kernels with more than 32 of the 64 registers, of 32 bits each (docs/mali.md). Local memory is ordinary memory, which

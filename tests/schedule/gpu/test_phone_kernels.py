@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What kernels have for phones only: products of windows that are unrolled, partial results of rows in vectors."""
 
+import re
 from dataclasses import replace
 from math import prod
 
@@ -10,17 +11,25 @@ from tvm import te, topi
 
 import smartmem_tvm as sm
 from clang import programs
-from gpu_rule_checks import TARGET, check, scheduled
+from gpu_rule_checks import TARGET, check, scheduled, threads
 from half_networks import weight
 from helpers import module, op, random
 from phones import phone
 from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.schedule.core.reduction import reduction_of
+from smartmem_tvm.schedule.gpu.attention.chain_tile import (
+    ChainShape,
+    GpuChainParams,
+    KeptVector,
+    ProductShape,
+    candidates,
+)
 from smartmem_tvm.schedule.gpu.launch import GpuParams
+from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile, deepened
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
 from smartmem_tvm.schedule.gpu.window.lines import Lines
 from smartmem_tvm.schedule.gpu.window.window import WindowProduct, WindowSlide
-from smartmem_tvm.schedule.gpu.window.window_tiles import GpuWindowParams, ProductTile
+from smartmem_tvm.schedule.gpu.window.window_tiles import GpuWindowParams, ProductTile, product_tile
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import Limits
 
@@ -183,3 +192,99 @@ def test_drawn_convolutions_in_textures(seed):
     (x,) = random(shape)
     (expected,), (got,) = sm.compile(mod).run(x), made.run(x)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5 * max(1, np.abs(expected).max()))
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", ["adreno-660", "mali-g57", "adreno-740"])
+@pytest.mark.parametrize("shape", [(2, 16000), (3, 8191), (1, 4096), (1, 65536), (5, 12000)])
+def test_rows_for_which_blocks_become_smaller(shape, name):
+    """Long rows that stay in registers, in blocks of fewer threads, or are read again, in loops of fewer turns."""
+    x = te.placeholder(shape, name="x")
+    params = GpuParams.of(replace(PHONE, device=TARGETS[name]))
+
+    def wanted(x):
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+
+    g, b = (te.placeholder(shape[-1:], name=each) for each in "gb")
+    output = topi.nn.layer_norm(x, g, b, [1], 1e-5)
+    check(GpuRows, [x, g, b], output, lambda x, g, b: wanted(x) * g + b, params)
+
+
+def test_threads_of_a_row_have_registers_for_it():
+    """A block of 1,024 threads has 8 registers for each of them on a 660: 16 numbers beside those of its place."""
+    x = te.placeholder((32, 16384), name="x")
+    output = topi.nn.softmax(x)
+    blocks = {}
+    for name in ("adreno-660", "adreno-740"):
+        params = GpuParams.of(replace(PHONE, device=TARGETS[name]))
+        source = check(GpuRows, [x], output, lambda x: _softmax(x), params)
+        blocks[name] = threads(source)
+    assert blocks == {"adreno-660": 32 * 512, "adreno-740": 32 * 1024}
+
+
+def _softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", ["adreno-740", "adreno-618"])
+@pytest.mark.parametrize("pixels", [(9, 11), (5, 7), (8, 8), (1, 13)])
+@pytest.mark.parametrize("outs", [67, 128, 40])
+def test_columns_that_are_stored_one_by_one_are_read_as_vectors(outs, pixels, name):
+    """Neighbouring threads have neighbouring columns, which are dealt out in shared memory."""
+    x, w = (te.placeholder(shape) for shape in ((2, 3, *pixels), (outs, 3, 3, 3)))
+    output = topi.nn.conv2d(x, w, 1, 1, 1)
+    params = GpuWindowParams(replace(PHONE, device=TARGETS[name]))
+    source = check(WindowProduct, [x, w], output, _convolved, params)
+    assert re.search(r"__local float[24]\*\)\(right_tile", source)
+
+
+def matmul_params(name, halves=True):
+    params = GpuMatmulParams.of(Limits.of(phone(name)))
+    return params.of_type("float16" if halves else "float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "tile", "depth", "deeper"),
+    [
+        ("adreno-740", GpuTile(128, 128, 16, 8, 8, unroll=16), 512, 32),
+        ("adreno-740", GpuTile(128, 128, 16, 8, 8, unroll=16), 48, 16),  # half a tile would be zeros
+        ("adreno-740", GpuTile(128, 128, 16, 8, 8, 2, unroll=16), 96, 16),
+        ("adreno-740", GpuTile(128, 128, 32, 8, 8, unroll=16), 512, 32),
+        ("adreno-660", GpuTile(128, 128, 16, 8, 8, unroll=16), 512, 16),  # spills as it is
+        ("mali-g76", GpuTile(64, 64, 16, 4, 4, unroll=16), 512, 16),
+    ],
+)
+def test_short_sums_of_twice_the_terms(name, tile, depth, deeper):
+    assert deepened(tile, depth, matmul_params(name)) == replace(tile, depth=deeper)
+    assert deepened(tile, depth, matmul_params(name, halves=False)) == tile
+
+
+def test_results_that_are_stored_one_by_one_have_registers():
+    """An image of the results' size is read for all of them first: 4 numbers each, 256 of 192 for 8 x 8 results."""
+    params = matmul_params("adreno-660", halves=False)
+    sizes = 1, 256, 1024, 256
+    plain, fewer = (best_gpu_tile(*sizes, params.choosing((0, 0), finished)) for finished in (0.0, 3.0))
+    assert plain.thread_rows * plain.thread_columns == 64 > fewer.thread_rows * fewer.thread_columns
+
+
+@pytest.mark.parametrize(("name", "factor", "terms"), [("adreno-740", "float16", 36), ("adreno-740", "float32", 18)])
+def test_the_largest_tile_gathers_several_windows(name, factor, terms):
+    """In float32 two thread blocks would not have room in a core's local memory."""
+    params = GpuWindowParams.of(Limits.of(phone(name))).of_type(factor)
+    tile = product_tile(1, 256, 4096, 9 * 256, 9, params)
+    assert (tile.thread_rows, tile.thread_columns, tile.depth) == (8, 8, terms)
+
+
+def test_gathered_matrices_of_a_chain_take_registers():
+    """Places of their elements are read from memory, during the work on rows before them."""
+    products = (ProductShape(64, 32, arranged=True), ProductShape(32, 64, arranged=False))
+    plain = ChainShape(196, 64, products, (KeptVector(64, (0,), (1,)),), 2, 64)
+    gathered = replace(plain, products=tuple(replace(each, gathered=True) for each in products))
+    params = GpuChainParams.of(Limits.of(phone("adreno-660")))
+    many, few = (candidates(1, shape, 32, 128, 1 << 14, params) for shape in (plain, gathered))
+    assert set(few) < set(many) and few
+    elsewhere = GpuChainParams.of(Limits.of(TARGET))
+    assert candidates(1, plain, 32, 128, 1 << 14, elsewhere) == candidates(1, gathered, 32, 128, 1 << 14, elsewhere)

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...target import Limits
 from .machine import VECTOR
+from .waves import most_registers
 
 # Steps of a fragment that are in registers at once of 16 unrolled terms: fitted, as loads of later terms begin before a
 # term is added. With 32 terms tiles of 8 x 4 in float32 spilled on a 660.
 _FRAGMENTS, _UNROLLED = 3, 16
 _STAGED = 0.75  # share of prefetched elements that are in registers beside all the others: fitted
 # Numbers that hold addresses, counters and places of a GEMM's thread, in float32 and in halves: fitted.
-_ADDRESSES, _ADDRESSES_HALVES = 12, 11
+ADDRESSES_GEMM, _ADDRESSES_HALVES = 12, 11
 # Numbers for each result of a sliding window and beside them, in float32 up to a most, and in halves: fitted. Loaded
 # values are shared by results. A thread with several channels of a group holds the last instead.
 _SLIDING, _SLIDING_REST, _SLIDING_MOST, _SLIDING_GROUPS = 4.5, 8, 60, 88
@@ -76,7 +78,7 @@ class Held:
         """Numbers that a thread of a GEMM holds at once."""
         steps = _FRAGMENTS * max(1, self.terms / _UNROLLED) if self.staged or not self.halves else 1
         operands = steps * (self.rows + self.columns) + _STAGED * self.staged
-        return round(self._sums + self._each * operands) + (_ADDRESSES_HALVES if self.halves else _ADDRESSES)
+        return round(self._sums + self._each * operands) + (_ADDRESSES_HALVES if self.halves else ADDRESSES_GEMM)
 
     @property
     def window(self) -> int:
@@ -104,6 +106,15 @@ def of_rows(rows: int, vector: int, threads: int) -> int:
     """
     even = vector > 1 and threads & (threads - 1) == 0
     return _ROWS_EVEN if even else _ROWS + rows * vector
+
+
+def room_of_rows(limits: Limits, threads: int) -> int | None:
+    """Return the numbers that a thread of a block of rows has registers for beside its place and its sums.
+
+    None for devices that are no phones: their compilers were not seen to begin more loads than registers hold.
+    """
+    core = limits.device.core if limits.phone else None
+    return None if core is None else most_registers(core, threads) * core.unit - _ROWS_EVEN
 
 
 def of_chain() -> int:

@@ -38,6 +38,16 @@ class Driver:
         Environment variable that names the GPU.
     keeps_start : bool
         Whether what it makes before the first program (libclc, its own kernels) is kept for other runs.
+    name : str
+        The family of its GPUs in words.
+    numbered : bool
+        Whether its GPUs are known by numbers (740), and not by names (G57).
+    registers : str
+        What its registers are, in words.
+    holds, of : str
+        What a core holds more of, the fewer registers a thread has, and what these are in words.
+    halves : bool
+        Whether a core holds all of them, or half, and never another share.
     """
 
     family: str
@@ -45,6 +55,12 @@ class Driver:
     environment: Mapping[str, str]
     gpu_variable: str
     keeps_start: bool = False
+    name: str = "Adreno"
+    numbered: bool = True
+    registers: str = "registers of four numbers"
+    holds: str = "waves"
+    of: str = "waves of 64 threads"
+    halves: bool = False
 
 
 FREEDRENO = Driver(
@@ -73,6 +89,12 @@ PANFROST = Driver(
     },
     "PAN_GPU_ID",
     keeps_start=True,
+    name="Mali",
+    numbered=False,
+    registers="registers of 32 bits",
+    holds="threads",
+    of="threads",
+    halves=True,
 )
 
 

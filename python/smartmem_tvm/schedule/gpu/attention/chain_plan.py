@@ -162,7 +162,10 @@ class ChainPlan(ChainPoints):
         products = []
         for part in self.parts:
             columns = self.chain.width(part.product)
-            products.append(ProductShape(columns, self.length(part.product), self.direct(part.product) is None))
+            matrix = loads(self.chain.products[part.product].right)
+            gathered = any(loads(index) for load in matrix for index in load.indices)
+            arranged = self.direct(part.product) is None
+            products.append(ProductShape(columns, self.length(part.product), arranged, gathered))
         worked = [s for part in self.parts for s in part.stages]
         return ChainShape(
             self.chain.batch_count,

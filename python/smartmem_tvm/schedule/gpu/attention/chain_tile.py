@@ -13,9 +13,14 @@ from .. import cost, machine
 from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..machine import ADDRESSES, FLOAT_BYTES, VECTOR, WARP
 from ..occupancy import register_tile
+from ..thread_numbers import Held
+from ..waves import spills
 
 # Cycles of a chain beside its work, and the share of the smaller of waiting and working that adds to the larger:
 # assumed on 2026-11-21.
+# Numbers of a thread for each element whose place it reads from memory: the places of both, its condition, and the
+# address. Chosen: with them no chain of biformer_s spilled on a 660 (Mesa 26.2.6, 2026-11-29).
+_GATHERED = 6
 _RATES = BlockRates(vector=machine.SHARED_VECTOR_CHAIN, overlap=0.45, begin=2000.0)
 
 
@@ -23,12 +28,14 @@ _RATES = BlockRates(vector=machine.SHARED_VECTOR_CHAIN, overlap=0.45, begin=2000
 class ProductShape:
     """A product of the rows of a block: its number of columns, and of terms of a sum (`depth`).
 
-    `arranged` says that its left operand has to be copied to shared memory first.
+    `arranged` says that its left operand has to be copied to shared memory first, `gathered` that places of its matrix
+    are read from memory.
     """
 
     columns: int
     depth: int
     arranged: bool
+    gathered: bool = False
 
 
 @dataclass(frozen=True)
@@ -268,10 +275,23 @@ def candidates(
         tile = ChainTile(rows, threads, (own,) * (number + 1))
         deep = own.terms >= 2 * product_.depth and depth > params.depths[0]
         values = register_tile(down, across, -(-own.terms * tile.columns(number) // threads))
-        spills = values + ADDRESSES > params.limits.registers
-        if FLOAT_BYTES * work_size(number, tile) <= most_bytes and not deep and not spills:
+        over = values + ADDRESSES > params.limits.registers or _spills(number, shape, tile, params)
+        if FLOAT_BYTES * work_size(number, tile) <= most_bytes and not deep and not over:
             found.append(own)
     return found
+
+
+def _spills(number: int, shape: ChainShape, tile: ChainTile, params: GpuChainParams) -> bool:
+    """Whether a thread of an Adreno spills that reads elements of a matrix at places that it reads, too.
+
+    They are read during the work on the rows before them, whose values are in registers.
+    """
+    core, own = params.limits.adreno_core, tile.products[number]
+    if core is None or not shape.products[number].gathered:
+        return False
+    fetched = -(-own.terms * tile.columns(number) // tile.threads)
+    numbers = Held(own.thread_rows, own.thread_columns, 1, terms=own.depth).gemm + _GATHERED * fetched
+    return spills(core, numbers + -(-shape.longest // tile.row_threads), tile.threads)
 
 
 @cache

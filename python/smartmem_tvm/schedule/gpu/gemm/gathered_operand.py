@@ -15,11 +15,15 @@ from ...core.nest import VECTOR, Scope, allocate, block, index, store
 from ..guards import guard, guarded_value
 from ..launch import registers, shared
 from .operand import Operand
+from .prefetched_operand import Deal
 from .skeleton import Thread
 
 _UNROLLED = 16  # most steps of a gather that are unrolled: assumed, never measured
 # The same on phones. Chosen: 18 terms for 128 rows of 128 threads, whose places are constants beside the first one's.
 _UNROLLED_PHONE = 24
+# The same where a thread's places in a window are constants, or where it keeps its term. Chosen: 36 terms of 128 rows
+# of 128 threads took twice the time in a loop; 25 terms of a 7 x 7 window spilled without one (2026-11-29).
+_UNROLLED_KNOWN = 48
 _MORE_STEPS = 1.25  # times the steps of a gather for places without divisions. Chosen: each was 22 integer instructions
 
 
@@ -38,6 +42,9 @@ class GatheredOperand:
         Terms of a window: a thread that gathers whole windows of one row (column) gathers one after the other, so that
         its position in the window is known when compiled; where terms are innermost in memory, a thread keeps its term.
         0 if neighbouring threads take neighbouring elements in any case.
+    deal : Deal, optional
+        Order of the rows (columns) in shared memory, where a thread reads vectors of them and its neighbours have
+        neighbouring ones.
     """
 
     def __init__(
@@ -51,9 +58,10 @@ class GatheredOperand:
         texel: tuple[int, int],
         along_depth: bool,
         window: int = 0,
+        deal: Deal | None = None,
     ):
         self.scope, self.operand, self.size, self.tile, self.dtype = scope, operand, size, tile, dtype
-        self.texel = texel
+        self.texel, self.deal = texel, deal
         # A texture is read by texels: neighbouring threads read the texels of neighbouring pixels.
         self.along_depth = along_depth and texel == (1, 1)
         self.window = window // texel[1] if window % texel[1] == 0 else 0
@@ -63,6 +71,9 @@ class GatheredOperand:
     def at(self, outer, k):
         """Return the place of an element, of a term of all slices together."""
         return k * index(self.size + self.tile.pad) + outer
+
+    def _dealt(self, outer):
+        return outer if self.deal is None else self.deal.place(outer, self.scope.analyzer.simplify)
 
     def gather(self, batch, number, step, thread: Thread) -> tirx.Stmt:
         """Fill this thread's share of tile number `number`, terms ``[step * depth, ...)`` of its slice."""
@@ -106,11 +117,12 @@ class GatheredOperand:
 
             def place(v):
                 term = thread.slice * index(self.tile.depth) + k
-                return self.at(n + v, term) if values > 1 else self.at(n, term + v)
+                return self.at(self._dealt(n + v), term) if values > 1 else self.at(self._dealt(n), term + v)
 
             return guard(fits, self._fetch(value, place))
 
-        if count > (_UNROLLED_PHONE if self.window else _UNROLLED):
+        most = _UNROLLED_KNOWN if in_windows or keeps else _UNROLLED_PHONE if self.window else _UNROLLED
+        if count > most:
             return self.scope.loop(count, one, "load")
         every = block(*(one(index(i)) for i in range(count)))
         return guard([thread.within < index(across * depth)] if keeps and threads % depth else [], every)

@@ -18,13 +18,15 @@ Nothing is padded: rows and columns past the end repeat the last one and are not
 
 from __future__ import annotations
 
-from tvm import tirx
+from tvm import DataType, tirx
 
 from ....ir.kernel import Kernel
 from ....ir.texels import is_texture
+from ....ir.walk import loads
 from ....target import Limits
 from ...core.decisions import decide, declined, priced
-from ...core.nest import Scope
+from ...core.expressions import uses
+from ...core.nest import Scope, fresh, index
 from ..gemm.operand import Operand
 from ..gemm.prefetched_operand import Deal, PrefetchedOperand
 from ..gemm.product import MatmulProduct, product_of
@@ -32,9 +34,9 @@ from ..gemm.simt import Fragment, Simt
 from ..gemm.skeleton import REDUCE_THREADS, GpuGemm
 from ..gemm.staging import Prefetched
 from ..launch import GpuRule, registers
-from ..machine import VECTOR
+from ..machine import FLOAT_BYTES, VECTOR
 from ..sums import Sums, product_type
-from .matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile, price
+from .matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile, deepened, price
 
 
 class GpuMatmul(GpuRule):
@@ -63,9 +65,13 @@ class GpuMatmul(GpuRule):
         params = (params.in_texels() if texels else params).of_type(product_type(product.contraction))
         extents = (product.batch, product.rows, product.columns, product.depth)
         apart = tuple(map(_apart, (product.left, product.right))) if params.limits.adreno_core else (0, 0)
-        tile = self.tile or best_gpu_tile(*extents, params.choosing(apart)) or best_gpu_tile(*extents, params)
+        core = params.limits.adreno_core
+        finished = _finished(product) if core is not None and not core.aliases else 0.0
+        choosing = params.choosing(apart, finished)
+        tile = self.tile or best_gpu_tile(*extents, choosing) or best_gpu_tile(*extents, params)
         if tile is None:
             return declined("no tile of the candidates is within the limits of the target")
+        tile = tile if self.tile else deepened(tile, product.depth, params)
         limits = params.limits
         facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
         facts |= {"threads": limits.work_group, "shared": limits.shared_bytes, "texels": texels}
@@ -80,6 +86,20 @@ class GpuMatmul(GpuRule):
 
 def _apart(operand: Operand) -> int:
     return operand.apart(operand.closeness(True) >= operand.closeness(False))
+
+
+def _finished(product: MatmulProduct) -> float:
+    """Return the numbers that each result needs at its end if it is stored by itself, and tensors of results are read.
+
+    They are its place, and the value of each such tensor.
+    """
+    i, j = fresh("i"), fresh("j")
+    unknown = tirx.Var("sum", product.reduction.accumulator.ty.dtype)
+    read = loads(product.result(unknown, index(0), i, j).value)
+    own = [load.source for load in read if all(uses(load, [var]) for var in (i, j))]
+    if not own or product.result_run(VECTOR) > 1:
+        return 0.0
+    return 1 + sum(DataType(str(source.dtype)).itemsize for source in own) / FLOAT_BYTES
 
 
 def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> GpuGemm:

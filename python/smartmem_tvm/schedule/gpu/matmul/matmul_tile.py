@@ -16,8 +16,8 @@ from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..gemm.block_order import bands, traffic
 from ..machine import FLOAT_BYTES, HALF_BYTES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
-from ..thread_numbers import Held, gemm_ends, gemm_trip
-from ..waves import most_registers, spills
+from ..thread_numbers import ADDRESSES_GEMM, Held, gemm_ends, gemm_trip
+from ..waves import allotted, most_registers, spills, waves
 
 # Unrolled multiplications, at most. Chosen: more of them hide more latency, and take longer to compile.
 _WRITTEN_OUT = 1024
@@ -105,8 +105,12 @@ class GpuMatmulParams(TileParams):
         Latency in cycles per tile of terms that only other threads can hide.
     halves : bool
         Whether operands are float16; only `compiled_core` asks.
+    short_sums : bool
+        Whether an Adreno adds up the products of a tile of terms in float16, and these sums in float32 (`sums`).
     apart : (int, int)
         Tensors of which single elements of the left and of the right operand come, where each is chosen.
+    finished : float
+        Numbers of four bytes that each result needs at its end beside the sum, where results are stored one by one.
     tiles : tuple of (rows, columns, thread rows, thread columns)
         Candidates.
     depths, splits, slices : tuple of int
@@ -118,7 +122,9 @@ class GpuMatmulParams(TileParams):
     cached_bytes: int = machine.LAST_LEVEL_BYTES
     round_latency: float = machine.ROUND_LATENCY
     halves: bool = False
+    short_sums: bool = False
     apart: tuple[int, int] = (0, 0)
+    finished: float = 0.0
     tiles: tuple[tuple[int, int, int, int], ...] = (
         (128, 128, 8, 16),
         (64, 128, 8, 16),
@@ -175,11 +181,14 @@ class GpuMatmulParams(TileParams):
 
     def of_type(self, factor: str) -> GpuMatmulParams:
         """Return the same for operands of a type."""
-        return replace(self, halves=factor == "float16") if self.compiled_core is not None else self
+        if self.limits.adreno_core is None:
+            return self
+        halves = factor == "float16"
+        return replace(self, halves=halves and self.compiled_core is not None, short_sums=halves)
 
-    def choosing(self, apart: tuple[int, int]) -> GpuMatmulParams:
-        """Return the same for operands whose elements come from several tensors (`Operand.apart`)."""
-        return replace(self, apart=apart) if self.limits.adreno_core is not None else self
+    def choosing(self, apart: tuple[int, int], finished: float = 0.0) -> GpuMatmulParams:
+        """Return the same for operands whose elements come from several tensors (`Operand.apart`), and `finished`."""
+        return replace(self, apart=apart, finished=finished) if self.limits.adreno_core is not None else self
 
     def in_texels(self) -> GpuMatmulParams:
         """Return the same with only those tiles whose threads have whole vectors of columns."""
@@ -201,6 +210,11 @@ def candidates(depth: int, params: GpuMatmulParams) -> list[GpuTile]:
 
 
 def _spills(tile: GpuTile, params: GpuMatmulParams) -> bool:
+    results, adreno = tile.thread_rows * tile.thread_columns, params.limits.adreno_core
+    # Mesa's compiler begins the loads of all results before it stores the first one.
+    at_end = round(results * (1 + params.finished)) + ADDRESSES_GEMM if params.finished else 0
+    if adreno and spills(adreno, at_end, tile.threads):
+        return True
     core = params.limits.adreno_core if any(params.apart) else params.compiled_core
     if core is None:
         return False
@@ -275,6 +289,27 @@ def memory_bytes(tile: GpuTile, batch: int, rows: int, columns: int, depth: int,
     if tile.splits > 1:
         moved += FLOAT_BYTES * rows * columns * (tile.splits + 1)
     return batch * moved
+
+
+def deepened(tile: GpuTile, depth: int, params: GpuMatmulParams) -> GpuTile:
+    """Return a tile with twice the terms in shared memory where an Adreno adds halves, and holds as many waves with it.
+
+    Each tile of terms is widened and added to the float32 sums: 128 of 820 slots of a trip of 8 x 8 results and 16
+    terms. Results, and so the traffic of the operands, stay the same.
+    """
+    core, deeper = params.limits.adreno_core, replace(tile, depth=2 * tile.depth)
+    even = tile.slices == 1 and depth % (deeper.depth * tile.splits) == 0
+    if core is None or not params.short_sums or not even or deeper.depth > max(params.depths):
+        return tile
+    if deeper.shared_bytes * HALF_BYTES // FLOAT_BYTES > params.limits.shared_bytes or _spills(deeper, params):
+        return tile
+
+    def held(each: GpuTile) -> int:
+        numbers, local = each.numbers(halves=True), each.shared_bytes * HALF_BYTES // FLOAT_BYTES
+        registers = allotted(core, numbers, each.threads, local, halves=True)
+        return 0 if spills(core, numbers, each.threads) else waves(core, registers, each.threads, local, halves=True)
+
+    return deeper if held(deeper) >= held(tile) > 0 else tile
 
 
 @cache

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
 
+import tvm_ffi
 from tvm import DataType, tirx
 
 from ....ir.kernel import substitute
@@ -16,6 +18,7 @@ from ...core.expressions import Walk, contiguous_run, has_select, uses
 from ...core.nest import fresh, index
 from ..launch import GpuParams
 from ..machine import ADDRESSES, FLOAT_BYTES, SECTOR, WARP
+from ..thread_numbers import room_of_rows
 from ..vectors import computed_types
 from .program import RowProgram, Step
 
@@ -24,6 +27,11 @@ _FEWEST_LANES = 4  # rows that a thread block reads side by side at least. Chose
 _MOST_LANES = 32  # rows that it reads side by side at most. Chosen: a warp then reads whole lines
 # Registers for values of rows. Chosen: half of the 65,536 of a processor in NVIDIA's data sheets.
 _GROUP_REGISTERS = 1 << 15
+DIRECT = 32  # partial results that each thread of a row combines by itself. Chosen: as many as a warp has threads
+# Turns of a loop that Mesa's compiler does not unroll: it stops at 832 instructions (nir_opt_loop_unroll), and a turn
+# has 5 at least: read off its code (2026-11-29; it unrolled all of 160 turns of a product of one row).
+_KEPT_LOOP = 192
+_FEWEST_THREADS = 128  # of a phone's block that is made smaller for its registers. Chosen: two waves
 
 
 @dataclass(frozen=True)
@@ -279,8 +287,97 @@ def _turned(program: RowProgram, plan: RowPlan, params: GpuParams) -> RowPlan:
     return RowPlan(lanes, slices, plan.across, 1, turned=True)
 
 
+def fitting_plan(program: RowProgram, params: GpuParams) -> RowPlan | None:
+    """Return the plan whose threads hold the vectors of their rows in registers; None if there is none.
+
+    On a phone the threads of a block share its registers: half of the threads hold twice the elements of a row each, in
+    twice the registers, and the numbers beside them only once. So blocks there become smaller until the vectors fit,
+    and what the loads of all turns bring, or turns are so many that the compiler keeps a loop of them.
+    """
+    plans = [plan_of(program, params)]
+    while params.limits.phone and plans[-1].threads > _FEWEST_THREADS:
+        fewer = replace(params.limits, work_group=plans[-1].threads // 2)
+        plans.append(plan_of(program, replace(params, limits=fewer)))
+    able = [plan for plan in plans if fits(program, plan, params)]
+    return next((plan for plan in able if _begins_within(program, plan, params)), next(iter(able), None))
+
+
 def fits(program: RowProgram, plan: RowPlan, params: GpuParams) -> bool:
     """Whether the vectors of a row fit in the registers of its threads."""
     vectors = [s for s in program.steps if s.is_vector and program.read_later(s)]
     most = min(params.row_registers, params.limits.registers - ADDRESSES, _GROUP_REGISTERS // plan.threads)
-    return sum(plan.turns(s.length) * plan.vector for s in vectors) <= most
+    within = sum(plan.turns(s.length) * plan.vector for s in vectors) <= most
+    room = row_room(program, plan, params)
+    if not within or room is None or not vectors:
+        return within
+    # A vector on its way, and the place of another where only some threads have a last turn.
+    uneven = any(step.length % (plan.slices * plan.vector) for step in vectors)
+    return kept_numbers(program, plan) + (1 + uneven) * plan.vector <= room
+
+
+def row_room(program: RowProgram, plan: RowPlan, params: GpuParams) -> int | None:
+    """Return the numbers of four bytes that a thread holds beside its place and its sums; None for no bound.
+
+    Threads that wait for each other are all there at once, and share the registers of a phone's core.
+    """
+    meets = plan.turned or any(step.is_statistic and not is_short(program, step, plan) for step in program.steps)
+    return room_of_rows(params.limits, plan.threads if meets and plan.slices > 1 else 1)
+
+
+def is_short(program: RowProgram, step: Step, plan: RowPlan) -> bool:
+    """Whether a statistic has few columns, all in memory, and fewer than its row: partial results of a row.
+
+    Each thread then combines them by itself.
+    """
+    made = [each.buffer for each in program.steps if each.is_vector]
+    few = step.length <= min(DIRECT, program.length - 1)
+    return few and plan.slices > 1 and not any(load.source in made for load in loads(step.value))
+
+
+def _begins_within(program: RowProgram, plan: RowPlan, params: GpuParams) -> bool:
+    """Whether registers hold what the loads of all turns of a thread bring, unless a loop of them stays one."""
+    room = row_room(program, plan, params)
+    kept = {step.buffer for step in program.steps if step.is_vector and program.read_later(step)}
+    others = [step for step in program.steps if step.buffer not in kept]
+    turns = [(plan.turns(step.length), begun_numbers(program, step, plan, kept)) for step in others]
+    begun = max((count * numbers for count, numbers in turns if count < _KEPT_LOOP), default=0)
+    return room is None or kept_numbers(program, plan) + begun <= room
+
+
+def kept_numbers(program: RowProgram, plan: RowPlan) -> int:
+    """Return the numbers of four bytes of the vectors that a thread keeps of its rows, where these are most.
+
+    A vector takes the place of the one that it is made of, if no later step reads that.
+    """
+
+    def last(vector: Step) -> int:
+        readers = (
+            n for n, s in enumerate(program.steps) if any(x.source.same_as(vector.buffer) for x in loads(s.value))
+        )
+        return max(readers, default=-1)
+
+    ends = {n: last(s) for n, s in enumerate(program.steps) if s.is_vector and program.read_later(s)}
+
+    def live(at: int) -> int:
+        vectors = [program.steps[n] for n, end in ends.items() if n <= at < end]
+        return sum(numbers_of(plan.turns(s.length) * plan.vector, s.buffer) for s in vectors)
+
+    return max(map(live, range(len(program.steps))))
+
+
+def begun_numbers(program: RowProgram, step: Step, plan: RowPlan, kept: Collection) -> int:
+    """Return the numbers of four bytes that the loads of a turn bring, of a step beside the vectors `kept`.
+
+    A load from a texture brings a whole texel.
+    """
+    found: list = []
+    for load in loads(step.value):
+        new = uses(load, [program.column]) and load.source not in kept
+        if new and not any(tvm_ffi.structural_equal(load, other) for other in found):
+            found.append(load)
+    return sum(numbers_of(max(plan.vector, TEXEL * is_texture(load.source)), load.source) for load in found)
+
+
+def numbers_of(elements: int, buffer) -> int:
+    """Return the numbers of four bytes that so many elements of a buffer take in registers."""
+    return -(-elements * DataType(str(buffer.dtype)).itemsize // FLOAT_BYTES)

@@ -32,12 +32,21 @@ from ..launch import GpuParams, GpuRule, launch, registers, shared, when
 from .hidden_rows import split_hidden_rows
 from .pieces import in_pieces
 from .program import RowProgram, Step, collected, row_program_of, without_vectors
-from .row_plan import RowPlan, fits, plan_of, writes_by_columns
+from .row_plan import (
+    DIRECT,
+    RowPlan,
+    begun_numbers,
+    fitting_plan,
+    is_short,
+    kept_numbers,
+    plan_of,
+    row_room,
+    writes_by_columns,
+)
 from .split_reduction import pays_in_pieces, split_reduction
 
 _WRITTEN_OUT = 64  # steps of a loop that is fully unrolled, at most. Chosen: the code of a kernel stays short
 _STRIP = 8  # steps of a longer loop that are unrolled. Chosen: no times were kept (2026-11-21)
-_DIRECT = 32  # partial results that each thread of a row combines by itself. Chosen: as many as a warp has threads
 
 
 class GpuRows(GpuRule):
@@ -96,14 +105,15 @@ class GpuRows(GpuRule):
     @staticmethod
     def _planned(program: RowProgram, params: GpuParams) -> _Launches:
         whole = collected(program)
-        plan = plan_of(whole, params)
-        if not fits(whole, plan, params):
+        plan = fitting_plan(whole, params)
+        if plan is None:
             whole = without_vectors(program)
-            plan = plan_of(whole, params)
+            plan = fitting_plan(whole, params) or plan_of(whole, params)
         facts = {"rows": whole.rows, "length": whole.length, "across": plan.across, "vector": plan.vector}
         facts |= {"turned": plan.turned, "threads": params.limits.work_group, "shared": params.limits.shared_bytes}
+        plan = decide("gpu_rows", plan, **facts)
         together = TEXEL if params.limits.phone else 1
-        return _Launches((_RowProgramNest(whole, decide("gpu_rows", plan, **facts), together).kernel,))
+        return _Launches((_RowProgramNest(whole, plan, together, row_room(whole, plan, params)).kernel,))
 
 
 @dataclass(frozen=True)
@@ -154,10 +164,14 @@ class _RowProgramNest:
     together : int
         Partial results of a row that a thread reads from shared memory and combines as one vector. On an NVIDIA GPU, 1:
         those of a row lie `lanes` apart there, so that threads access neighbouring banks.
+    room : int, optional
+        Numbers of four bytes for which a thread has registers beside its sums: a phone's compiler begins the loads of
+        all unrolled turns first. By default no bound.
     """
 
-    def __init__(self, program: RowProgram, plan: RowPlan, together: int = 1):
+    def __init__(self, program: RowProgram, plan: RowPlan, together: int = 1, room: int | None = None):
         self.program, self.plan, self.scope, self.together = program, plan, Scope(), together
+        self.room = room
         self.local: dict = {}  # result of a step -> values that a thread keeps of it
         self.vectors = {step.buffer for step in program.steps if step.is_vector}
         self.buffers: list = []
@@ -242,7 +256,7 @@ class _RowProgramNest:
             body = store(kept, value, number)
             return block(body, when(self.valid, self._write(step, kept[number], column))) if writes else body
 
-        body = self._columns(step.length, at)
+        body = self._columns(step, at)
         if not keeps and not turned:
             body = when(self.valid, body)
         if keeps:
@@ -251,9 +265,9 @@ class _RowProgramNest:
 
     # -- columns of a thread -------------------------------------------------------------------------------------
 
-    def _columns(self, length: int, body) -> tirx.Stmt:
+    def _columns(self, step: Step, body) -> tirx.Stmt:
         """Return ``body(column, number)`` for each column of this thread; `number` counts them."""
-        plan = self.plan
+        plan, length = self.plan, step.length
         whole = length // (plan.slices * plan.vector)
 
         def each(number, j):
@@ -268,7 +282,16 @@ class _RowProgramNest:
             last = tirx.IfThenElse(self.slice * index(plan.vector) < index(rest), turn(index(whole)), None)
         elif rest:  # the step has no whole number of vectors: the row ends within a texel that is written
             last = self._some(rest, lambda j: each(index(whole), j))
-        return block(self._turns(whole, turn) if whole else None, last)
+        return block(self._turns(whole, turn, self._most_turns(step)) if whole else None, last)
+
+    def _most_turns(self, step: Step) -> int:
+        """Return the turns of a step that are unrolled at most: all of them if it has vectors in registers."""
+        kept = [*self.local, *(s.buffer for s in (step,) if s.is_vector and self.program.read_later(s))]
+        holds = step.buffer in kept or any(load.source in self.vectors for load in loads(step.value))
+        if self.room is None or holds:
+            return _WRITTEN_OUT
+        each = begun_numbers(self.program, step, self.plan, self.local)
+        return max(1, (self.room - kept_numbers(self.program, self.plan)) // max(1, each))
 
     def _some(self, count: int, body) -> tirx.Stmt:
         """Return ``body(j)`` for each column of the vector that is below `count`."""
@@ -279,16 +302,17 @@ class _RowProgramNest:
 
         return self.scope.loop(self.plan.vector, guarded, "j", UNROLL)
 
-    def _turns(self, count: int, turn) -> tirx.Stmt:
-        if count <= _WRITTEN_OUT:
+    def _turns(self, count: int, turn, most: int = _WRITTEN_OUT) -> tirx.Stmt:
+        if count <= min(most, _WRITTEN_OUT):
             return self.scope.loop(count, turn, "i", UNROLL)
-        strips = count // _STRIP
+        many = min(most, _STRIP)
+        strips = count // many
 
         def strip(s):
-            return self.scope.loop(_STRIP, lambda i: turn(s * index(_STRIP) + i), "i", UNROLL)
+            return self.scope.loop(many, lambda i: turn(s * index(many) + i), "i", UNROLL)
 
-        rest = self.scope.loop(count % _STRIP, lambda i: turn(index(strips * _STRIP) + i), "i", UNROLL)
-        return block(self.scope.loop(strips, strip, "strip"), rest if count % _STRIP else None)
+        rest = self.scope.loop(count % many, lambda i: turn(index(strips * many) + i), "i", UNROLL)
+        return block(self.scope.loop(strips, strip, "strip"), rest if count % many else None)
 
     def _together(self, body) -> tirx.Stmt:
         if self.plan.vector == 1:
@@ -298,13 +322,13 @@ class _RowProgramNest:
     # -- statistics ----------------------------------------------------------------------------------------------
 
     def _statistic(self, step: Step) -> tirx.Stmt:
-        if self._is_short(step):
+        if is_short(self.program, step, self.plan):
             return self._by_each_thread(step)
         name, dtype, vector = step.buffer.name, step.buffer.ty.dtype, self.plan.vector
         parts = self._new(registers(vector, dtype, f"{name}_own"))
         start = self._together(lambda j: store(parts, step.start, j))
         own = self._columns(
-            step.length,
+            step,
             lambda column, number: store(
                 parts,
                 step.combine(parts[self._within(number)], self._value(step, column, number)),
@@ -322,11 +346,6 @@ class _RowProgramNest:
             body = block(body, self._combine(step, parts, kept))
         self.local[step.buffer] = kept
         return block(body, self._write_scalar(step, kept))
-
-    def _is_short(self, step: Step) -> bool:
-        """Whether a statistic has few columns, all in memory, and fewer than its row: partial results of a row."""
-        few = step.length <= min(_DIRECT, self.program.length - 1)
-        return few and self.plan.slices > 1 and not any(load.source in self.vectors for load in loads(step.value))
 
     def _by_each_thread(self, step: Step) -> tirx.Stmt:
         """Let each thread of the row read all columns, so that no thread waits for another."""
@@ -346,7 +365,7 @@ class _RowProgramNest:
     def _combine(self, step: Step, own, kept) -> tirx.Stmt:
         """Combine the partial results `own` of the threads of a row into `kept` of each of these threads."""
         plan, dtype, name = self.plan, step.buffer.ty.dtype, step.buffer.name
-        if plan.slices <= _DIRECT and plan.slices % self.together == 0 and self.together > 1:
+        if plan.slices <= DIRECT and plan.slices % self.together == 0 and self.together > 1:
             # The vectors between rows keep rows in different banks.
             pitch = index(plan.slices + self.together)
             parts = self._new(shared(plan.lanes * (plan.slices + self.together), dtype, f"{name}_parts"))
@@ -354,7 +373,7 @@ class _RowProgramNest:
             return block(deposit, self._gather(step, parts, kept, plan.slices, 0, 1, lambda j: self.lane * pitch + j))
         parts = self._new(shared(plan.threads, dtype, f"{name}_parts"))
         deposit = store(parts, own[index(0)], self.thread)
-        if plan.slices <= _DIRECT:
+        if plan.slices <= DIRECT:
             return block(deposit, self._gather(step, parts, kept, plan.slices, 0, 1, self._shared_at))
         heads = _heads(plan.slices)
         fewer = self._new(shared(plan.lanes * heads, dtype, f"{name}_heads"))

@@ -28,6 +28,7 @@ from ...core.fold_policies import folded, in_proportion
 from ...core.reduction import Reduction, reduction_of
 from ..gemm.skeleton import GpuGemm
 from ..launch import GpuRule
+from ..sums import product_type
 from .lines import Lines
 from .slide import SlideNest
 from .texels import goes_in_texels, terms_in_texels, texel_axes
@@ -114,7 +115,7 @@ class WindowProduct(WindowRule):
         least = _PHONE_ROWS if params.limits.phone else params.product_rows
         if self.tile is None and shared < least:
             return declined(f"{shared} rows read the same inputs, fewer than {least}: a window slides")
-        params = params.in_texels() if texel else params
+        params = (params.in_texels() if texel else params).of_type(product_type(product))
         rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
         batch, window = product.extent(product.batch), window_size(product)
         left = sharing(product) is not product.rows

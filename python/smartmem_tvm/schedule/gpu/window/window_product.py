@@ -15,6 +15,7 @@ from ...core.contraction import Contraction
 from ...core.expressions import Walk, largest_divisor
 from ...core.nest import Scope
 from ..gemm.gathered_operand import GatheredOperand
+from ..gemm.prefetched_operand import Deal
 from ..gemm.product import MatmulProduct
 from ..gemm.simt import Fragment
 from ..gemm.simt_slices import SimtSlices
@@ -52,19 +53,22 @@ def gathered_product(
     unroll = largest_divisor(tile.depth, _UNROLLED) if phone else 1
     factor, total = product_type(contraction), str(contraction.reduction.accumulator.ty.dtype)
     by = window if phone else 0
+    together = gcd(TEXEL, tile.thread_columns)
+    # A phone's threads read vectors from shared memory, also where their columns are not written as vectors.
+    deal = Deal(tile.threads_across, together) if phone and run == 1 == tile.vector and together > 1 else None
     left, right = (
-        GatheredOperand(scope, name, operand, size, tile, factor, *_order(contraction, value, iterators, tile), by)
-        for name, operand, size, value, iterators in (
-            ("left_tile", product.left, tile.rows, contraction.left, contraction.rows),
-            ("right_tile", product.right, tile.columns, contraction.right, contraction.columns),
+        GatheredOperand(scope, name, operand, size, tile, factor, *_order(contraction, *order, tile), by, dealt)
+        for name, operand, size, order, dealt in (
+            ("left_tile", product.left, tile.rows, (contraction.left, contraction.rows), None),
+            ("right_tile", product.right, tile.columns, (contraction.right, contraction.columns), deal),
         )
     )
-    together = gcd(TEXEL, tile.thread_columns)
+    across = max(tile.vector, run) if deal is None else together
     left_fragment, right_fragment = (
-        Fragment(operand, registers(count, factor, name), threads, gcd(count, vector))
+        Fragment(operand, registers(count, factor, name), threads, gcd(count, vector), operand.deal is not None)
         for operand, count, name, threads, vector in (
             (left, tile.thread_rows, "left", tile.threads_down, TEXEL if phone else max(tile.vector, run)),
-            (right, tile.thread_columns, "right", tile.threads_across, max(tile.vector, run)),
+            (right, tile.thread_columns, "right", tile.threads_across, across),
         )
     )
     sums = Sums(scope, results, factor, total, "acc", together, limits.half_lanes, phone)

@@ -16,7 +16,7 @@ from ...core.plans import Price
 from ...core.reduction import Reduction
 from .. import cost, machine
 from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
-from ..machine import ADDRESSES, VECTOR, WARP, Processor
+from ..machine import ADDRESSES, FLOAT_BYTES, HALF_BYTES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
 from ..thread_numbers import Held
 from ..waves import most_registers, spills
@@ -104,6 +104,8 @@ class GpuWindowParams(TileParams):
         Most terms that are unrolled, and most terms times results: unrolled loads are all in flight at once.
     run : int
         Contiguous results that one thread finishes at once: 4 for a texture (a texel), else 1.
+    element_bytes : int
+        Bytes of an element in shared memory; only tiles of phones depend on it.
     """
 
     processor: Processor = _PROCESSOR
@@ -113,6 +115,7 @@ class GpuWindowParams(TileParams):
     taps: int = 49
     written: int = 400
     run: int = 1
+    element_bytes: int = FLOAT_BYTES
 
     @classmethod
     def of(cls, limits: Limits) -> GpuWindowParams:
@@ -139,6 +142,10 @@ class GpuWindowParams(TileParams):
     def in_texels(self) -> GpuWindowParams:
         """Return the parameters for results in a texture."""
         return replace(self, run=TEXEL)
+
+    def of_type(self, factor: str) -> GpuWindowParams:
+        """Return the parameters for operands of a type."""
+        return replace(self, element_bytes=HALF_BYTES if factor == "float16" else FLOAT_BYTES)
 
 
 # (rows, columns, rows of a thread, columns of a thread). Chosen: candidates, from 2026-11-21.
@@ -172,16 +179,24 @@ def depth_step(depth: int, window: int) -> int:
     return max(d for d in range(1, 17) if window % d == 0)
 
 
-def _in_windows(tile: ProductTile, depth: int, window: int, size: int, limits: Limits) -> ProductTile:
+def _in_windows(tile: ProductTile, depth: int, window: int, size: int, params: GpuWindowParams) -> ProductTile:
     """Return a tile of a phone with a window for each thread that gathers one of `size` rows or columns, if even.
 
     Each thread then gathers one window, and knows its positions when compiled. Two thread blocks still have room in the
-    local memory of a core.
+    local memory of a core. Those of the largest tile have several windows, as far as there is room: with more terms
+    fewer tiles of them are widened, and added to the sums.
     """
-    deeper = replace(tile, depth=window * max(1, tile.slice_threads // size))
-    even = tile.slice_threads % size == 0 and depth % deeper.depth == 0 and tile.depth % window == 0
-    fit = deeper.depth <= _MOST_STEP and 2 * deeper.shared_bytes <= limits.shared_bytes
-    return deeper if even and fit else tile
+    each = window * max(1, tile.slice_threads // size)
+    if tile.slice_threads % size or tile.depth % window:
+        return tile
+
+    def fit(deeper: ProductTile) -> bool:
+        taken = 2 * deeper.shared_bytes * params.element_bytes // FLOAT_BYTES
+        return depth % deeper.depth == 0 and deeper.depth <= _MOST_STEP and taken <= params.limits.shared_bytes
+
+    largest = (tile.thread_rows, tile.thread_columns) == _TILE_ADRENO[2:]
+    windows = range(_MOST_STEP // each if largest else 1, 0, -1)
+    return next(filter(fit, (replace(tile, depth=each * many) for many in windows)), tile)
 
 
 def product_tile(
@@ -200,12 +215,12 @@ def product_tile(
     shapes = (_TILE_ADRENO, *_TILES) if limits.adreno_core is not None else _TILES
     tiles = [ProductTile(r, c, step, tr, tc, slices, vector) for r, c, tr, tc in shapes for slices in _SLICES]
     if limits.phone:
-        tiles = [_in_windows(t, depth, window, t.rows if left else t.columns, limits) for t in tiles]
+        tiles = [_in_windows(t, depth, window, t.rows if left else t.columns, params) for t in tiles]
     fitting = [
         tile
         for tile in tiles
         if tile.threads >= 2 * WARP
-        and fits(tile, limits)
+        and fits(tile, _with_registers(limits))
         and not _spills(tile, limits)
         and (tile.slices == 1 or tile.terms <= depth)
         and tile.thread_columns % params.run == 0
@@ -219,12 +234,23 @@ def product_tile(
     return next((tile for tile in smallest if fits(tile, within)), None)
 
 
+def _with_registers(limits: Limits) -> Limits:
+    """Return the limits with registers for any tile on an Adreno, for which `_spills` counts them.
+
+    A gathered tile goes to shared memory by one element or texel at a time, and `BlockTile.values` has a place for all.
+    """
+    core = limits.adreno_core
+    return limits if core is None else replace(limits, registers=core.most * core.unit)
+
+
 def _spills(tile: ProductTile, limits: Limits) -> bool:
     """Whether the sums of a thread in float32 spill on an Adreno: a 610 has 24 registers for each of 128 threads."""
     core = limits.adreno_core
     if core is None:
         return False
-    if (tile.thread_rows, tile.thread_columns) == _TILE_ADRENO[2:] and most_registers(core, tile.threads) < core.most:
+    # With 49 terms of the largest tile Mesa's compiler spilled on a 740, and with all terms where registers are fewer.
+    largest = (tile.thread_rows, tile.thread_columns) == _TILE_ADRENO[2:]
+    if largest and (most_registers(core, tile.threads) < core.most or tile.depth > _MOST_STEP):
         return True
     return spills(core, Held(tile.thread_rows, tile.thread_columns, 1).window, tile.threads)
 

@@ -81,7 +81,7 @@ function machineSection(model) {
     cells: [name, code.registers, code.waves, code.limited_by, code.scratch, code.instructions, us(code) < 0 ? "–" : us(code).toFixed(1)],
     keys: [name, code.registers, code.waves, code.limited_by, code.scratch, code.instructions, us(code)], text: name,
   }));
-  return section("machine", "Machine code", `Mesa ${found[0].mesa}, a compiler for Adreno: registers of four numbers, waves of 64 threads, accesses of scratch memory; ${spilled} of ${found.length} kernels reach it.`, null,
+  return section("machine", "Machine code", `Mesa ${found[0].mesa}: registers (of four numbers on Adreno, of 32 bits on Mali), waves of 64 threads (on Mali all threads or half), accesses of scratch memory; ${spilled} of ${found.length} kernels reach it.`, null,
     table([{ title: "kernel", kind: "name" }, { title: "registers", kind: "n" }, { title: "waves", kind: "n" }, { title: "limited by" }, { title: "scratch", kind: "n" },
       { title: "instructions", kind: "n" }, { title: "issue, us", kind: "n" }], rows, { search: true, height: "48vh" }));
 }
