@@ -87,7 +87,7 @@ def _compile(request: dict, row: dict) -> None:
     row["seconds"] = {"import": seconds, **compiled.seconds}
     row["processor_seconds"] = _processor_seconds() - before
     row["peak_mb"] = peak_mb()
-    row["kernels"] = graph_cost(compiled.graph).as_dict()["kernels"]
+    row["kernels"] = graph_cost(compiled.graph, next(iter(compiled.sizes), None)).as_dict()["kernels"]
     row["weights_mb"] = sum(each.nbytes for each in compiled.weights) / 1e6
     row["_compiled"], row["_sizes"] = compiled, sizes
 
