@@ -20,7 +20,7 @@ from ...ir.index_map import variables
 from ...ir.kernel import POSITIONS, shape_of
 from .nest import SERIAL, VECTOR, block, fresh, index, index_type, loop
 
-_VECTOR = 64  # numbers of a vectorized loop that writes zeros: chosen, four of the widest registers
+_VECTOR = 64  # numbers that a vectorized loop of zeros writes at most; chosen: four of the widest registers
 
 
 @dataclass(frozen=True, eq=False)
