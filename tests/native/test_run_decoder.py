@@ -3,7 +3,9 @@
 
 import ctypes
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -155,11 +157,12 @@ library.library.smartmem_run_close(library.model)
 
 def test_the_c_interface_steps(folder, decoder, tmp_path):
     """In a process of its own, as the library brings TVM's runtime with it."""
-    import subprocess
-
     out = tmp_path / "steps.npy"
     command = [sys.executable, "-c", _CHILD, str(folder), str(out)]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    path = os.pathsep.join(map(str, (Path(__file__).parent, ROOT / "tests")))
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT / "tests", capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     decoder.reset()
     want = [decoder.feed(ids) for ids in ([1, 2, 3], [7], [0, 9, 9, 4, 1])]

@@ -58,7 +58,7 @@ class Compiled(Runnable):
         Of a model of several sizes: function -> memory of its inference. Otherwise empty.
     signatures : dict
         Kernel -> its parameters, see `deploy.signatures.signatures`.
-    streams : dict
+    weight_streams : dict
         With a memory budget: function -> its attribute `ir.sizes.STREAM`; the functions then read `weights` from a
         file. Otherwise empty.
     size_weights : dict
@@ -79,7 +79,7 @@ class Compiled(Runnable):
     memory: dict = field(default_factory=dict)
     size_memory: dict[str, dict] = field(default_factory=dict)
     signatures: dict[str, list[tuple]] = field(default_factory=dict)
-    streams: dict[str, dict] = field(default_factory=dict)
+    weight_streams: dict[str, dict] = field(default_factory=dict)
     size_weights: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class Compiled(Runnable):
 
     def machine(self, device: tvm.runtime.Device | None = None) -> Machine:
         """Return a new virtual machine on `device`, by default the first one of the target's kind."""
-        if self.streams:
+        if self.weight_streams:
             return self._streamed()
         device = device if device is not None else device_of(self.target)
         takers = entry_functions(self.graph)
@@ -107,7 +107,7 @@ class Compiled(Runnable):
         folder = tempfile.TemporaryDirectory(prefix="smartmem-weights-")
         file = Path(folder.name) / "weights.bin"
         places = write_weights(self.weights, file)
-        return StreamedMachine(self.executable, file, places, self.streams, owned=folder)
+        return StreamedMachine(self.executable, file, places, self.weight_streams, owned=folder)
 
     def build_kernels(self, device: tvm.runtime.Device | None = None) -> int:
         """Have an OpenCL driver compile all kernels now, in parallel, instead of each at its first launch.
@@ -143,7 +143,9 @@ class Compiled(Runnable):
         default = default_function(graph)
         # Within a memory budget outputs lie in the arena.
         caches = self.caches
-        found = {name: caches.outputs(name, outputs(graph, name, kept=bool(self.streams))) for name in self.functions}
+        found = {
+            name: caches.outputs(name, outputs(graph, name, kept=bool(self.weight_streams))) for name in self.functions
+        }
         sizes = {name: self.functions[name] for name in self.sizes}
         choose = SizeChoice(sizes) if sizes else None
         tiles = Tiles(self.open, sizes) if self.open else None

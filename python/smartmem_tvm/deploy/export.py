@@ -276,7 +276,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         )
 
     def own(name: str) -> list[bool]:
-        return [each.own for each in outputs(compiled.graph, name, kept=bool(compiled.streams))]
+        return [each.own for each in outputs(compiled.graph, name, kept=bool(compiled.weight_streams))]
 
     def held(described: Mapping, name: str) -> dict:
         pairs = [
@@ -286,7 +286,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         return {"caches": pairs} if pairs else {}
 
     def facts(described: Mapping, name: str) -> dict:
-        stream = {"stream": compiled.streams[name]} if name in compiled.streams else {}
+        stream = {"stream": compiled.weight_streams[name]} if name in compiled.weight_streams else {}
         return {"own_outputs": own(name), **held(described, name), **stream}
 
     caches = compiled.caches.functions
@@ -297,8 +297,8 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
         try:
             link.write(compiled.executable, partial)
             places = write_weights(compiled.weights, partial / WEIGHTS)
-            if list(compiled.streams) == ["main"]:
-                write_plan(compiled.streams["main"], partial / WEIGHTS, places)
+            if list(compiled.weight_streams) == ["main"]:
+                write_plan(compiled.weight_streams["main"], partial / WEIGHTS, places)
             _write_json(partial / EXPLANATION, explanation)
             full = {
                 "format": FORMAT,

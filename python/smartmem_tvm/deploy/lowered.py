@@ -69,13 +69,13 @@ class Lowered:
         return {name: self._weights_of(name) for name in size_functions(self.module)}
 
     @cached_property
-    def streams(self) -> dict[str, dict]:
+    def weight_streams(self) -> dict[str, dict]:
         """With a memory budget: function -> what its stream needs (`ir.sizes.STREAM`)."""
         found = {name: stream_of(self.module, name) for name in public_functions(self.module)}
         return {name: each for name, each in found.items() if each}
 
     def _weights_of(self, name: str) -> int:
-        if stream := self.streams.get(name):
+        if stream := self.weight_streams.get(name):
             return sum({use["weight"]: use["bytes"] for use in stream["uses"]}.values())
         func = self.module[name]
         params = list(func.params)[len(func.params) - len(self.weights) :]
@@ -94,7 +94,7 @@ class Lowered:
             "memory": self.memory,
             "size_memory": self.size_memory,
             "signatures": signatures(self.module),
-            "streams": self.streams,
+            "weight_streams": self.weight_streams,
             "size_weights": self.size_weights,
         }
 

@@ -37,7 +37,7 @@ def compile_program(
     weights = [shared(each) for each in compiled.weights]
     copied = not_of_their_own(compiled.graph[MAIN])
     ready = Ready(compiled.executable, weights, program.inputs, program.results, copied)
-    return compiled, replace(ready, streamed=compiled) if compiled.streams else ready
+    return compiled, replace(ready, streamed=compiled) if compiled.weight_streams else ready
 
 
 def _require_same_types(compiled: Compiled, program: Program | SizedProgram) -> None:

@@ -69,7 +69,7 @@ def test_same_numbers_and_no_table_in_memory(build, shape):
     compiled = compile(mod, options=Options(memory_budget=60_000))
     for _ in range(2):
         np.testing.assert_array_equal(compiled.run(ids)[0], expected)
-    steps = [step["kernel"] for step in compiled.streams["main"]["steps"]]
+    steps = [step["kernel"] for step in compiled.weight_streams["main"]["steps"]]
     assert steps.count(ROWS) == 1, "both readers share the rows"
     assert compiled.vm.memory_plan.bytes < TABLE.nbytes
     assert [entry["action"] for entry in read_log(compiled.graph) if entry["pass"] == "GatherRows"] == [
@@ -82,14 +82,14 @@ def test_columns_are_no_rows():
     ids = np.arange(6)
     compiled = compile(mod, options=Options(memory_budget=10**6))
     np.testing.assert_array_equal(compiled.run(ids)[0], TABLE.T[:, ids])
-    assert ROWS not in [step["kernel"] for step in compiled.streams["main"]["steps"]]
+    assert ROWS not in [step["kernel"] for step in compiled.weight_streams["main"]["steps"]]
 
 
 def test_other_types_of_indices():
     ids = np.array([3, 1, 4, 1, 5, 9], "int32")
     compiled = compile(model(normed, (6,), "int32"), options=Options(memory_budget=60_000))
     np.testing.assert_array_equal(compiled.run(ids)[0], compile(model(normed, (6,), "int32")).run(ids)[0])
-    assert ROWS in [step["kernel"] for step in compiled.streams["main"]["steps"]]
+    assert ROWS in [step["kernel"] for step in compiled.weight_streams["main"]["steps"]]
 
 
 def test_a_file_that_ends_within_the_table_is_an_error(tmp_path):
