@@ -153,6 +153,13 @@ class _Writer:
         k, v = (
             self.heads(self.emit("MatMul", normed, self.matrix(sizes.width, width)), sizes.key_heads) for _ in range(2)
         )
+        x = self.attended(x, number, (q, k, v), cos, sin, mask)
+        normed = self.norm(x)
+        return self.gated(x, *(self.emit("MatMul", normed, self.matrix(sizes.width, sizes.inner)) for _ in range(2)))
+
+    def attended(self, x: str, number: int, heads: tuple[str, str, str], cos: str, sin: str, mask: str) -> str:
+        """Return `x` plus attention by its queries, keys and values as heads, over the caches of layer `number`."""
+        sizes, (q, k, v) = self.sizes, heads
         q, k = self.rotated(q, cos, sin), self.rotated(k, cos, sin)
         keys = self.present(f"past_key_values.{number}.key", k, f"present.{number}.key")
         values = self.present(f"past_key_values.{number}.value", v, f"present.{number}.value")
@@ -162,11 +169,12 @@ class _Writer:
         weights = self.emit("Softmax", self.emit("Add", scores, mask), axis=-1)
         mixed = self.emit("Transpose", self.emit("MatMul", weights, values), perm=[0, 2, 1, 3])
         mixed = self.emit("Reshape", mixed, self.ints(0, 0, sizes.width))
-        x = self.emit("Add", x, self.emit("MatMul", mixed, self.matrix(sizes.width, sizes.width)))
-        normed = self.norm(x)
-        gate, up = (self.emit("MatMul", normed, self.matrix(sizes.width, sizes.inner)) for _ in range(2))
+        return self.emit("Add", x, self.emit("MatMul", mixed, self.matrix(sizes.width, sizes.width)))
+
+    def gated(self, x: str, gate: str, up: str) -> str:
+        """Return `x` plus the second product of a gated layer."""
         gated = self.emit("Mul", self.emit("Mul", gate, self.emit("Sigmoid", gate)), up)
-        return self.emit("Add", x, self.emit("MatMul", gated, self.matrix(sizes.inner, sizes.width)))
+        return self.emit("Add", x, self.emit("MatMul", gated, self.matrix(self.sizes.inner, self.sizes.width)))
 
     def repeated(self, x: str) -> str:
         """Return keys or values once for each query head."""

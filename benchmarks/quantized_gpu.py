@@ -136,18 +136,8 @@ class Coded(_Writer):
         width = sizes.key_heads * sizes.head
         q, k, v = self.parts(self.norm(x), sizes.width, width, width)
         q, k, v = self.heads(q, sizes.heads), self.heads(k, sizes.key_heads), self.heads(v, sizes.key_heads)
-        q, k = self.rotated(q, cos, sin), self.rotated(k, cos, sin)
-        keys = self.repeated(self.present(f"past_key_values.{number}.key", k, f"present.{number}.key"))
-        values = self.repeated(self.present(f"past_key_values.{number}.value", v, f"present.{number}.value"))
-        scores = self.emit("MatMul", q, self.emit("Transpose", keys, perm=[0, 1, 3, 2]))
-        scores = self.emit("Mul", scores, self.constant(np.float32(sizes.head**-0.5)))
-        weights = self.emit("Softmax", self.emit("Add", scores, mask), axis=-1)
-        mixed = self.emit("Transpose", self.emit("MatMul", weights, values), perm=[0, 2, 1, 3])
-        mixed = self.emit("Reshape", mixed, self.ints(0, 0, sizes.width))
-        x = self.emit("Add", x, self.emit("MatMul", mixed, self.matrix(sizes.width, sizes.width)))
-        gate, up = self.parts(self.norm(x), sizes.inner, sizes.inner)
-        gated = self.emit("Mul", self.emit("Mul", gate, self.emit("Sigmoid", gate)), up)
-        return self.emit("Add", x, self.emit("MatMul", gated, self.matrix(sizes.inner, sizes.width)))
+        x = self.attended(x, number, (q, k, v), cos, sin, mask)
+        return self.gated(x, *self.parts(self.norm(x), sizes.inner, sizes.inner))
 
     def step(self) -> onnx.ModelProto:
         """Return a decode step: the token of the last place of caches whose other rows are constants."""

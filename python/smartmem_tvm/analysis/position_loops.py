@@ -10,11 +10,11 @@ from tvm import ir, sym, tirx
 from .._tvm import mapped
 from ..ir.index_map import is_if_then_else, variables
 from ..ir.kernel import Stage, substitute
+from ..ir.mask_positions import HIGHEST, LOWEST, ZERO
 from .items import Mixed, Share
 
 Shares = tuple[Share, ...]
 """Where the positions of a tensor lie: for each axis that has them the elements of one position along it."""
-LOWEST, HIGHEST, ZERO = "lowest", "highest", "zero"
 
 
 class Reading:

@@ -25,9 +25,10 @@ from tvm import ir, relax
 from .._tvm import mapped
 from ..ir.graph import CALL_TIR
 from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of
+from ..ir.mask_positions import LOWEST, ZERO
 from ..ir.public_functions import MAIN
 from .items import LOOPS, Mixed, Share, bindings_of, operator_of
-from .position_loops import LOWEST, ZERO, Reading, Shares
+from .position_loops import Reading, Shares
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from tvm import ir, sym, tirx
 from .._tvm import mapped
 from ..ir.index_map import function_name, variables
 from ..ir.kernel import Kernel, Stage, shape_of, substitute
+from ..ir.mask_positions import LOWEST, ZERO
 from .row_chain import summand
 
 ANYTHING, ZEROS = "anything", "zeros"
 """What may be behind the length, instead of what the program computes."""
-_ZERO, _LOWEST = "zero", "lowest"  # what a tensor holds there by its program
 Axes = dict[int, str]
 """Axis -> one of two words; none for an axis of which nothing is known."""
 
@@ -161,7 +161,7 @@ class _Stage:
             return None
         place = _Place(self.whole, self.stage, key, self.stage.extents[key])
         with_zeros = _Place(self.whole, self.stage, key, self.stage.extents[key], load.source)
-        return ZEROS if place.state(term) == with_zeros.state(term) == _ZERO else None
+        return ZEROS if place.state(term) == with_zeros.state(term) == ZERO else None
 
 
 def _is_first(index, bound, each: int) -> bool:
@@ -188,7 +188,7 @@ class _Place:
         """Return ``zero``, ``lowest``, or None if nothing is known."""
         if isinstance(expr, tirx.FloatImm | tirx.IntImm):
             value = float(expr.value)
-            return _ZERO if value == 0 else _LOWEST if value == float("-inf") else None
+            return ZERO if value == 0 else LOWEST if value == float("-inf") else None
         if isinstance(expr, tirx.Select):
             analyzer = sym.Analyzer()
             each = self.extent // self.whole.capacity
@@ -201,13 +201,13 @@ class _Place:
         if isinstance(expr, tirx.Cast):
             return self.state(expr.value)
         if isinstance(expr, tirx.Mul):
-            return _ZERO if _ZERO in (self.state(expr.a), self.state(expr.b)) else None
+            return ZERO if ZERO in (self.state(expr.a), self.state(expr.b)) else None
         if isinstance(expr, tirx.Div):
-            return _ZERO if self.state(expr.a) == _ZERO else None
-        if isinstance(expr, tirx.Sub | tirx.Add) and self.state(expr.a) == _LOWEST and not self._varies(expr.b):
-            return _LOWEST
-        if isinstance(expr, ir.Call) and function_name(expr) == "exp" and self.state(expr.args[0]) == _LOWEST:
-            return _ZERO  # the polynomial of `vectorize-math` has 1e-38 there
+            return ZERO if self.state(expr.a) == ZERO else None
+        if isinstance(expr, tirx.Sub | tirx.Add) and self.state(expr.a) == LOWEST and not self._varies(expr.b):
+            return LOWEST
+        if isinstance(expr, ir.Call) and function_name(expr) == "exp" and self.state(expr.args[0]) == LOWEST:
+            return ZERO  # the polynomial of `vectorize-math` has 1e-38 there
         return None
 
     def _varies(self, expr) -> bool:
@@ -217,7 +217,7 @@ class _Place:
         for axis, index in enumerate(load.indices):
             if index.same_as(self.key):
                 if self.zeros is not None and load.source.same_as(self.zeros):
-                    return _ZERO
+                    return ZERO
                 return self.whole.values.get(load.source, {}).get(axis)
         return None
 

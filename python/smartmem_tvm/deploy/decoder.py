@@ -12,13 +12,12 @@ from os import PathLike
 import numpy as np
 
 from ..errors import UserError, shape_text
+from ..tables.decoder_inputs import MASKS, POSITIONS
 from .arguments import Parameter, TensorKind
 from .runnable import Runnable
 from .sampling import Sampling
 
 _IDS = ("input_ids", "decoder_input_ids")
-_POSITIONS = ("position_ids", "cache_position", "positions", "position")
-_MASKS = ("attention_mask", "mask")
 _LOGITS = "logits"
 
 
@@ -286,7 +285,7 @@ def _roles(names: Sequence[str], given: Mapping[str, str | None], others: Collec
         if name not in names:
             known = ", ".join(f"'{each}'" for each in names)
             raise UserError(f"The model has no input '{name}', for which an array is given: it takes {known}.")
-    usual = {"ids": _IDS, "positions": _POSITIONS, "mask": _MASKS}
+    usual = {"ids": _IDS, "positions": POSITIONS, "mask": MASKS}
     roles: dict[str, str | None] = {}
     for role, name in given.items():
         if name is not None and name not in names:

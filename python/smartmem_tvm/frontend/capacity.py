@@ -22,9 +22,9 @@ _AT_ONE_PLACE = """
     Sub Tanh Where Xor
 """
 # Operators whose result is the same number everywhere if that of their first operand is.
-_SPREADING = (
-    "Cast Expand Flatten Gather GatherElements GatherND Identity Reshape Slice Squeeze Tile Transpose Unsqueeze"
-)
+_SPREADING = """
+    Cast Expand Flatten Gather GatherElements GatherND Identity Reshape Slice Squeeze Tile Transpose Unsqueeze
+"""
 _RESHAPING = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze"))
 _EVERYTHING = 2**31  # a bound of a slice from here on stands for the end
 _SEEN, _ROWS = "seen", "rows"  # keys of tensors that are made once
@@ -193,9 +193,6 @@ class Capacity(Writer):
         more = len(self._dims(node.output[0])) - len(self._dims(node.input[0]))
         self.zero[node.output[0]] = frozenset(axis + more for axis in self.zero.get(node.input[0], ()))
 
-    def _constant_of_shape(self, node: onnx.NodeProto) -> None:
-        self._pass_on(node)
-
     def _concat(self, node: onnx.NodeProto) -> None:
         axis = next(each.i for each in node.attribute if each.name == "axis") % len(self._dims(node.output[0]))
         if self._dims(node.output[0])[axis].slope:
@@ -312,7 +309,7 @@ class Capacity(Writer):
                 base, slope = (
                     np.array(each, kind).reshape(shape) for each in zip(*[(each.base, each.slope) for each in lines])
                 )
-                index = self._data(Numbers(base.reshape(shape), slope.reshape(shape)), f"{node.output[0]}_at")
+                index = self._data(Numbers(base, slope), f"{node.output[0]}_at")
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         copy.input[1] = self._ensure(index)
@@ -379,7 +376,7 @@ _RULES: Mapping[str, Callable[[Capacity, onnx.NodeProto], None]] = {
     **dict.fromkeys(_AT_ONE_PLACE.split(), Capacity._elementwise),
     **dict.fromkeys(_RESHAPING, Capacity._reshape),
     "Concat": Capacity._concat,
-    "ConstantOfShape": Capacity._constant_of_shape,
+    "ConstantOfShape": Capacity._pass_on,
     "CumSum": Capacity._cumsum,
     "Expand": Capacity._expand,
     "Gather": Capacity._gather,

@@ -17,13 +17,10 @@ from smartmem_tvm.frontend.capacity_writer import Grown
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.sampled_sizes import Sampled
 from smartmem_tvm.frontend.stacked_caches import source, unstacked
+from smartmem_tvm.tables.decoder_inputs import MASKS, POSITIONS
 
 Arrays = Mapping[str, np.ndarray]
 
-POSITIONS = ("position_ids", "cache_position", "positions", "position")
-"""Inputs with the place of each token, of which the first is that of the first new row."""
-MASKS = ("attention_mask", "mask")
-"""Inputs with a 1 for each row that was written, and for each new one."""
 LENGTH = "cache_position"
 """The input with the number of the first new row that a model without positions gets."""
 _LENGTHS = (3, 8)  # rows that sizes are followed at, besides those that leave room for the new ones. Chosen: unlike

@@ -18,11 +18,11 @@ import tvm
 from tvm import ir, relax
 
 from smartmem_tvm.analysis.items import bindings_of, operator_of
-from smartmem_tvm.analysis.positions import ZERO, LengthWork, OperatorWork, operands
+from smartmem_tvm.analysis.positions import LengthWork, OperatorWork, operands
 from smartmem_tvm.ir.block import with_args
 from smartmem_tvm.ir.graph import CALL_TIR
 from smartmem_tvm.ir.kernel import substitute
-from smartmem_tvm.ir.mask_positions import LENGTH, length_parameter, masked, scaled
+from smartmem_tvm.ir.mask_positions import LENGTH, ZERO, length_parameter, masked, scaled
 from smartmem_tvm.ir.public_functions import MAIN
 
 # Results are zero where the first operand is, and finite where it is finite.

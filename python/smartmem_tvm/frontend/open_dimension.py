@@ -152,8 +152,7 @@ def _both(number: int, spans: tuple[Range, ...], at: Callable, load: Callable) -
         except Mixed as reason:
             refused.append(whole.refusal(reason))
             continue
-        found = _Group(number, length, lambda count, ordered=ordered: ordered(1, count), load).functions(made)
-        return found
+        return _Group(number, length, lambda count, ordered=ordered: ordered(1, count), load).functions(made)
     raise refused[0]
 
 

@@ -82,22 +82,14 @@ class Lengths:
         made = []
         for capacity in capacities(self.range.least, self.range.most):
             model, mod = loaded[capacity] if capacity in loaded else self.load(capacity)
-            if capacity > 1:
+            try:
                 self._require_same(mod, whole, (capacity, length))
-                mod = with_masks(mod, work, capacity)
-            elif not self._is_same(mod, whole, (capacity, length)):
+            except Mixed:
+                if capacity > 1:
+                    raise
                 continue  # what is expanded from one position may be another operator, and two positions do
-            else:
-                mod = with_masks(mod, work, capacity)
-            made.append((model, self._with_facts(mod, work, capacity)))
+            made.append((model, self._with_facts(with_masks(mod, work, capacity), work, capacity)))
         return made
-
-    def _is_same(self, mod: tvm.IRModule, whole: tvm.IRModule, lengths: tuple[int, int]) -> bool:
-        try:
-            self._require_same(mod, whole, lengths)
-        except Mixed:
-            return False
-        return True
 
     def _require_same(self, one: tvm.IRModule, other: tvm.IRModule, lengths: tuple[int, int]) -> None:
         require_same_graph(one, other, lengths, lambda *arrays: _same_beginning(*arrays, lengths))

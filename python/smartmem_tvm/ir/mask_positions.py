@@ -12,6 +12,8 @@ from .kernel import Kernel, Stage, emit
 
 LENGTH = "smartmem_length"
 """Name of the input, one int64 number, that the functions of a model with an open length have after its own."""
+LOWEST, HIGHEST, ZERO = "lowest", "highest", "zero"
+"""Numbers that take the place of what is behind the length."""
 _TYPE = "int64"
 
 
@@ -30,10 +32,9 @@ def masked(shape: tuple[int, ...], dtype: str, each: Mapping[int, int], fill: st
     each : mapping
         Axis along which positions lie -> elements of a position along it.
     fill : str
-        ``zero``, ``lowest`` or ``highest``.
+        `ZERO`, `LOWEST` or `HIGHEST`.
     """
-    x, y, length = (tirx.decl_buffer(*each) for each in ((shape, dtype, "x"), (shape, dtype, "y"), ([1], _TYPE, "n")))
-    places = [tirx.Var(f"i{axis}", _TYPE) for axis in range(len(shape))]
+    x, y, length, places = _parts(shape, dtype)
     inside = [places[axis] < length[tirx.const(0, _TYPE)] * tirx.const(count, _TYPE) for axis, count in each.items()]
     condition = inside[0]
     for more in inside[1:]:
@@ -52,8 +53,7 @@ def scaled(shape: tuple[int, ...], dtype: str, capacity: int, times: int) -> tir
     times : int
         How often it was taken.
     """
-    x, y, length = (tirx.decl_buffer(*each) for each in ((shape, dtype, "x"), (shape, dtype, "y"), ([1], _TYPE, "n")))
-    places = [tirx.Var(f"i{axis}", _TYPE) for axis in range(len(shape))]
+    x, y, length, places = _parts(shape, dtype)
     factor = tirx.const(float(capacity), dtype) / tirx.Cast(dtype, length[tirx.const(0, _TYPE)])
     value = x[tuple(places)]
     for _ in range(times):
@@ -61,12 +61,18 @@ def scaled(shape: tuple[int, ...], dtype: str, capacity: int, times: int) -> tir
     return _pointwise("mean_of_positions", shape, places, (x, length), y, value)
 
 
+def _parts(shape: tuple[int, ...], dtype: str) -> tuple:
+    """Return the operand, the result, the length, and an iterator for each axis."""
+    buffers = ((shape, dtype, "x"), (shape, dtype, "y"), ([1], _TYPE, "n"))
+    return *(tirx.decl_buffer(*each) for each in buffers), [tirx.Var(f"i{axis}", _TYPE) for axis in range(len(shape))]
+
+
 def _number(fill: str, dtype: str):
-    if fill == "zero":
+    if fill == ZERO:
         return tirx.const(0, dtype)
     if "float" in dtype:
-        return tirx.const(float("-inf" if fill == "lowest" else "inf"), dtype)
-    return tvm.tirx.min_value(dtype) if fill == "lowest" else tvm.tirx.max_value(dtype)
+        return tirx.const(float("-inf" if fill == LOWEST else "inf"), dtype)
+    return tvm.tirx.min_value(dtype) if fill == LOWEST else tvm.tirx.max_value(dtype)
 
 
 def _pointwise(name: str, shape: tuple[int, ...], places: list, inputs: tuple, output, value) -> tirx.PrimFunc:

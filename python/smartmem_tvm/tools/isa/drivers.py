@@ -45,7 +45,8 @@ class Driver:
     registers : str
         What its registers are, in words.
     holds, of : str
-        What a core holds more of, the fewer registers a thread has, and what these are in words.
+        Waves or threads: a core holds more of them where each thread takes fewer registers. The name of a column, and
+        the words of a sentence.
     halves : bool
         Whether a core holds all of them, or half, and never another share.
     """

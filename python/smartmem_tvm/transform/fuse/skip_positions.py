@@ -29,10 +29,10 @@ class SkipPositions:
         h = norm(x, length)
         p = matmul_add(h, weights, length)           # the loops over rows end behind row 37
 
-    What is unread follows backwards from the results, which `deploy.tiles` cuts, through the loops of all kernels
-    (`analysis.unread_positions`). Each kernel with such positions gets the length as an input and an attribute
-    (`ir.kernel.POSITIONS`), which rules follow (`schedule.core.positions`). Where sums multiply the positions with
-    zero, the kernel ends with a loop that writes zeros there.
+    The pass begins at the results, which `deploy.tiles` cuts, and goes backwards through the loops of all kernels: it
+    finds the positions that nothing reads (`analysis.unread_positions`). Each kernel with such positions gets the
+    length as an input and an attribute (`ir.kernel.POSITIONS`), which rules follow (`schedule.core.positions`). Where
+    sums multiply the positions with zero, the kernel ends with a loop that writes zeros there.
 
     Refused are tensors that something reads in another way, and functions without a length.
     """

@@ -34,23 +34,24 @@ class FixAddresses:
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every public function of `mod` that has caches."""
         names = [name for name in public_functions(mod) if caches_of(mod[name])]
-        mod = mod.clone() if names else mod
+        if not names:
+            return mod
+        builder = relax.BlockBuilder(mod)  # which adds equal kernels once
         for name in names:
-            mod = _fixed(mod, name)
-        return mod
+            builder.update_func(mod.get_global_var(name), _fixed(mod[name], builder))
+        return builder.get()
 
 
-def _fixed(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    function = mod[name]
+def _fixed(function: relax.Function, builder: relax.BlockBuilder) -> relax.Function:
     held = {cache.input for cache in caches_of(function)}
     given = [param for number, param in enumerate(function.params) if number not in held]
     caches = [param for number, param in enumerate(function.params) if number in held]
-    builder, places, copies = relax.BlockBuilder(), {}, []
+    places, copies = {}, []
     for param in given:
         if not isinstance(param.ty, relax.TensorType) or not isinstance(param.ty.shape, relax.ShapeExpr):
             continue
         kernel = _copy([int(dim) for dim in param.ty.shape], str(param.ty.dtype.dtype))
-        gvar = _added(mod, kernel)
+        gvar = builder.add_func(kernel, "take_input")
         call = builder.normalize(relax.call_tir(gvar, relax.Tuple([param]), param.ty))
         places[param] = relax.DataflowVar(f"{param.name}_here", param.ty)
         copies.append(relax.VarBinding(places[param], call))
@@ -62,23 +63,10 @@ def _fixed(mod: tvm.IRModule, name: str) -> tvm.IRModule:
         blocks.insert(0, relax.DataflowBlock(copies))
     body = relax.SeqExpr(blocks, body.body)
     new = relax.Function([*given, *caches], body, function.ret_ty, function.is_pure, function.attrs)
-    mod.update_func(mod.get_global_var(name), new.with_attr(FIXED_FROM, len(given)))
-    return mod
+    return new.with_attr(FIXED_FROM, len(given))
 
 
 def _copy(shape: list[int], dtype: str) -> tvm.tirx.PrimFunc:
     x = te.placeholder(shape, dtype, "given")
     kernel = te.create_prim_func([x, te.compute(shape, lambda *at: x(*at), "here")])
     return kernel.without_attr("global_symbol")
-
-
-def _added(mod: tvm.IRModule, kernel: tvm.tirx.PrimFunc) -> tvm.ir.GlobalVar:
-    """Add a kernel, in place, unless one like it is there; return its variable."""
-    for gvar, func in mod.functions_items():
-        if gvar.name_hint.startswith("take_input") and tvm_ffi.structural_equal(func, kernel):
-            return gvar
-    names = {each.name_hint for each in mod.get_global_vars()}
-    name = next(name for name in (f"take_input{number or ''}" for number in range(len(names) + 1)) if name not in names)
-    gvar = relax.BlockBuilder().add_func(kernel, name)
-    mod[gvar] = kernel
-    return gvar

@@ -16,11 +16,11 @@ from ..occupancy import register_tile
 from ..thread_numbers import Held
 from ..waves import spills
 
-# Cycles of a chain beside its work, and the share of the smaller of waiting and working that adds to the larger:
-# assumed on 2026-11-21.
 # Numbers of a thread for each element whose place it reads from memory: the places of both, its condition, and the
 # address. Chosen: with them no chain of biformer_s spilled on a 660 (Mesa 26.2.6, 2026-11-29).
 _GATHERED = 6
+# Cycles of a chain beside its work, and the share of the smaller of waiting and working that adds to the larger:
+# assumed on 2026-11-21.
 _RATES = BlockRates(vector=machine.SHARED_VECTOR_CHAIN, overlap=0.45, begin=2000.0)
 
 

@@ -31,7 +31,7 @@ class Unpacking:
     dtype : str
         The type of the number: float32 or float16.
     zero : int
-        What is subtracted from each code.
+        The zero point, which comes off each code.
     unit : float
         The number of a code of one, a power of two.
     """
