@@ -111,6 +111,8 @@ def pack_quads(array: np.ndarray, axis: int) -> np.ndarray:
 
 PAIRS = Packing("pairs of int16", 2, (SHORT, SHORT), lambda two: pair(*two), lambda a, b: dot(widened(a), widened(b)))
 QUADS = Packing("quads of bytes", 4, (UNSIGNED, SIGNED), quad, dot_of_quads)
+KNOWN = (QUADS, PAIRS)
+"""All packings, by whose names the table of micro-kernels finds them."""
 
 
 def packed_factors(term) -> tuple[Packing, tuple] | None:

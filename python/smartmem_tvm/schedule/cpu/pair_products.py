@@ -24,6 +24,7 @@ from ..core.expressions import uses
 from ..core.nest import index_type
 from ..core.reduction import combiner_of
 from ..core.rule import is_open, target_of
+from .gemm.micro_kernels import packings_of
 from .params import CpuParams
 from .small_integers import copies_before, least_and_largest, load_of
 from .split_quads import split_quads
@@ -58,13 +59,13 @@ class PairProducts:
             if not (isinstance(func, tirx.PrimFunc) and is_open(func) and given_rule(func) is None):
                 continue
             params = CpuParams.of(target_of(func, gvar.name_hint))
-            if not params.has_pair_dot:
+            packings = packings_of(params)
+            if not packings:
                 continue
-            packings = (QUADS, QUADS.turn(), PAIRS) if params.has_quad_dot else (PAIRS,)
             try:
                 kernel = parse(func)
             except Opaque:
-                split = None if params.has_quad_dot else split_quads(func, constants.get(gvar, ()))
+                split = None if QUADS in packings else split_quads(func, constants.get(gvar, ()))
                 found |= {} if split is None else {gvar: split}
                 continue
             values = {n: lambda n=n, gvar=gvar: constants_of(calls[gvar], n) for n in constants.get(gvar, ())}

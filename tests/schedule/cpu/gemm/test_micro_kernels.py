@@ -5,6 +5,7 @@ from importlib import import_module
 
 import pytest
 
+from smartmem_tvm.ir import packings
 from smartmem_tvm.schedule.cpu.gemm.micro_kernels import (
     AMX,
     AMX_BYTES,
@@ -17,6 +18,7 @@ from smartmem_tvm.schedule.cpu.gemm.micro_kernels import (
     PAIRS,
     QUADS,
     micro_kernel,
+    packings_of,
     vectors,
 )
 from smartmem_tvm.schedule.cpu.params import CpuParams
@@ -32,6 +34,16 @@ def test_numbers_get_the_instruction_that_the_processor_has(tiles, pairs):
     assert micro_kernel(QUADS, both) is (AMX_BYTES if tiles else DOT_OF_QUADS)
     assert vectors(QUADS, both) is DOT_OF_QUADS and vectors(BFLOAT16, cpu) is FMA
     assert micro_kernel(FLOAT, cpu) is micro_kernel("int32", cpu) is FMA
+
+
+def test_products_are_asked_for_the_packings_that_the_table_has_dot_products_for():
+    quads = (packings.QUADS, packings.QUADS.turn())
+    assert packings_of(CpuParams()) == () and packings_of(CpuParams(has_amx=True)) == ()
+    assert packings_of(CpuParams(has_pair_dot=True)) == (packings.PAIRS,)
+    assert packings_of(CpuParams(has_pair_dot=True, has_quad_dot=True)) == (*quads, packings.PAIRS)
+    assert {each for row in MICRO_KERNELS if row.dots for each in row.element_types} == {
+        each.name for each in packings.KNOWN
+    }
 
 
 def test_the_last_row_multiplies_everything_everywhere():

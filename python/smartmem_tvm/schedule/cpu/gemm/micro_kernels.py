@@ -94,6 +94,13 @@ Tiles of bytes are taken where `quad_plan` predicts that they are faster than ve
 """
 
 
+def packings_of(cpu: CpuParams) -> tuple[packings.Packing, ...]:
+    """Return the packings that a processor has dot products for, in the table's order, as they are and turned."""
+    names = dict.fromkeys(name for row in MICRO_KERNELS if row.dots and row.runs_on(cpu) for name in row.element_types)
+    found = [each for name in names for each in packings.KNOWN if each.name == name]
+    return tuple(dict.fromkeys(each for one in found for each in (one, one.turn())))
+
+
 def micro_kernel(element_type: str, cpu: CpuParams) -> MicroKernelEntry:
     """Return the micro-kernel for operands whose elements are of type `element_type`, on a processor."""
     return next(row for row in MICRO_KERNELS if _takes(row, element_type, cpu))
