@@ -6,7 +6,7 @@
     python benchmarks/gpu_audit.py --all --jobs 9 --ours float32 --torch float32:reduce-overhead --limit 170
 
 Weights are random. Errors are against torch in float64, on the same weights and inputs, relative to the largest output.
-Networks are compiled side by side, and timed one at a time: nobody is timed while others compile. The kernels that
+Networks are compiled side by side, and timed one at a time: none is timed while others compile. The kernels that
 torch's max-autotune tries are timed one at a time, too, over all networks. What fails or takes too long is an entry
 with its reason; so is a mode of torch's alone.
 """
@@ -104,7 +104,7 @@ def arguments() -> argparse.Namespace:
 class Running:
     """A process of its own for a network.
 
-    What it says goes to files: nobody would read a pipe meanwhile, and a search that says more than a pipe holds would
+    What it says goes to files: a pipe would not be read meanwhile, and a search that says more than a pipe holds would
     wait for good.
     """
 
@@ -184,14 +184,14 @@ class Turn:
     """Who compiles, beside others, and who is timed, alone: processes that write into one file."""
 
     def __init__(self, output: Path):
-        # All who wait for their turn hold the door together, so that nobody begins to compile meanwhile.
+        # All who wait for their turn hold the door together, so that none begins to compile meanwhile.
         self._lock, self._door = (os.open(f"{output}.{each}", os.O_CREAT | os.O_RDWR) for each in ("lock", "door"))
         fcntl.flock(self._door, fcntl.LOCK_EX)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         fcntl.flock(self._door, fcntl.LOCK_UN)
 
     def take(self) -> None:
-        """Wait until nobody compiles, and keep it so until this process ends."""
+        """Wait until none compiles, and keep it so until this process ends."""
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         fcntl.flock(self._door, fcntl.LOCK_SH)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

@@ -78,7 +78,7 @@ def counts(file: str, target: tvm.target.Target) -> tuple[dict, dict]:
     with target:
         theirs = graph_cost(run_phases(from_onnx_as_tvm(path, {}), BASELINE_PHASES, Options()))
         before = run_phases(from_onnx(path), phases[: _placing(phases)], Options())
-    # It names no device, so that nobody asks whether textures are quicker.
+    # It names no device, so that no pass asks whether textures are quicker.
     generic = tvm.target.Target("qcom/adreno-opencl-texture").with_host("llvm")
     mods = {
         "before": before,

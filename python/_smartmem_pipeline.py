@@ -29,7 +29,7 @@ def autoload() -> None:
 def _mend_adreno() -> None:
     """Work-around: TVM's pipelines for Adreno run nothing as they come; `smartmem_tvm.deploy.tvm_adreno` says why.
 
-    Pipelines that somebody else has put there stay.
+    Pipelines that others have put there stay.
     """
     from tvm.relax.backend import adreno
     from tvm.s_tir.backend.adreno import pipeline

@@ -40,7 +40,7 @@ def test_a_profile_decides_a_yellow_cell(fused, apart, kernels):
     profiles = Measured(fused, apart)
     after = FuseOperators(profiles)(before)
     assert len(calls(after)) == kernels
-    assert decided(after)["decided_by"] == f"profile: {fused * 1e6:.1f} us fused, {apart * 1e6:.1f} us apart"
+    assert decided(after)["decided_by"] == f"profile: {fused * 1e6:.1f} us fused, {apart * 1e6:.1f} us separate"
     assert_same_results(before, after, *random((5, 6), (6, 7)))
 
 

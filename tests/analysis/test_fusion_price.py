@@ -51,7 +51,7 @@ def test_a_small_difference_says_nothing():
 
 def test_both_prices_are_noted():
     noted = Verdict(11_170_000.4, 3_700_000).noted
-    assert noted["decided_by"] == "price: 11.17 M cycles fused, 3.70 M apart"
+    assert noted["decided_by"] == "price: 11.17 M cycles fused, 3.70 M separate"
     assert noted["cycles"] == {"fused": 11_170_000, "apart": 3_700_000}
 
 

@@ -26,7 +26,7 @@ def test_what_is_only_written_goes_as_fast_as_stores():
 def test_types_and_functions_take_their_own_time():
     arithmetic = {"int8": {"multiplications": 4000, "additions": 4000}, "float32": {"others": 1000}}
     assert bound(Work(arithmetic, {"exp": 20}, 0, 0), SPEED).arithmetic == pytest.approx(1 + 1 + 2)
-    # Of a function that nobody measured eight multiply-adds; of a type those of float32, of a wide one half of them.
+    # Of a function that was not measured eight multiply-adds; of a type those of float32, of a wide one half of them.
     assert bound(Work({}, {"tan": 1000}, 0, 0), SPEED).arithmetic == pytest.approx(8)
     assert (SPEED.rate("uint8"), SPEED.rate("float16"), SPEED.rate("float64")) == (4000, 1000, 500)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Printing: JSON that every parser reads, tables that hide nothing, progress where somebody looks."""
+"""Printing: JSON that every parser reads, tables that hide nothing, progress on a terminal."""
 
 import io
 import json

@@ -163,7 +163,7 @@ def test_textures_are_measured_there(smartmem, convolutions, store, two):
 def test_the_name_of_another_cpu_is_its_targets_and_compilations_find_it(
     smartmem, gates, store, two, tmp_path, monkeypatch
 ):
-    """A CPU that all can run, and nobody has."""
+    """A CPU whose code every machine can run, and that none is."""
     monkeypatch.delenv(host.STORE_VARIABLE)
     monkeypatch.chdir(tmp_path)
     target = ("--target", '{"kind": "llvm", "mcpu": "x86-64"}')

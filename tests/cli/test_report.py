@@ -51,7 +51,7 @@ def logs(model_folder, tmp_path_factory):
         {"kernel": name, "rule": "r", "launches": number, "seconds": 1e-4 * number}
         for number, name in enumerate(dict.fromkeys(each["kernel"] for each in kernels), start=1)
     ]
-    # The first kernel takes eight times its bound, the others twice; what the last may take nobody knows.
+    # The first kernel takes eight times its bound, the others twice; what the last may take is not known.
     for number, each in enumerate(times[:-1]):
         share = 0.5 if number else 0.125
         each |= {"bound_seconds": each["seconds"] * share, "of_roofline": share, "bound_by": "memory", "off": None}

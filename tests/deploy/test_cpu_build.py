@@ -67,7 +67,7 @@ def test_modules_are_made_side_by_side(monkeypatch):
     both, make = threading.Barrier(2, timeout=20), cpu_build.codegen_build
 
     def met(mod, target):
-        both.wait()  # nobody comes who waits for another one to be done
+        both.wait()  # none of them waits for another one to be done
         return make(mod, target)
 
     monkeypatch.setattr(cpu_build, "codegen_build", met)

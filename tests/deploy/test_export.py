@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of compiled models that are replaced, and such as somebody has changed."""
+"""Folders of compiled models that are replaced, and such as were changed by hand."""
 
 import json
 

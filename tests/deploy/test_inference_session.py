@@ -113,7 +113,7 @@ def test_a_memory_budget_is_for_one_inference_at_a_time():
 
 
 def test_where_machines_take_turns_sessions_wait_for_each_other(mod, monkeypatch):
-    """As on CUDA, whose graphs are recorded while nobody else may call it."""
+    """As on CUDA, whose graphs are recorded while no other thread may call it."""
     compiled = compile(mod)
     assert compiled.session().turn is not compiled.session().turn
     monkeypatch.setattr(Machine, "takes_turns", True)

@@ -47,7 +47,7 @@ def running(folder, program, told):
 
 
 def is_alive(process):
-    """Whether it runs; one that has ended and that nobody asks for does not."""
+    """Whether it runs; one that has ended without being waited for does not."""
     try:
         return "Z" not in (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -150,7 +150,7 @@ def _check_way(case: Case, target: str) -> Verdict:
         results = {name: ([mine], [right]) for name, mine, right in zip(names, got, expected)}
         # Each alone: what another operator of the graph makes of ONNX's own implementation says nothing of this one.
         others = [_others(cut(plain, [name]), *results[name]) for name in found] if "" not in found else ["none"]
-        # Where ONNX's own implementation says what we do, and nobody what ONNX Runtime does, the fault is its own.
+        # Where ONNX's own implementation says what we do, and no other what ONNX Runtime does, the fault is its own.
         disputed = all("onnx as we" in each and "as ONNX Runtime" not in each for each in others)
         kind = DISPUTED if disputed else WRONG
         return Verdict(kind, operators, "; ".join(found.values()), "; ".join(others), loose=loose)

@@ -84,7 +84,7 @@ def _operators(graph: Drawing) -> int:
 
 
 def _outputs(graph: Drawing) -> list[str]:
-    """All results that nobody reads, or most of them, and some that others read too."""
+    """All results without readers, or most of them, and some that others read too."""
     made = [name for node in graph.nodes if node.op_type != "Constant" for name in node.output]
     ends = [name for name in made if not graph.readers[name]]
     if len(ends) > 1 and graph.chance(0.2):

@@ -241,7 +241,7 @@ class Drawing:
             raise NotDrawn(f"{op} makes large numbers, or none")
 
     def model(self, outputs: list[str]) -> onnx.ModelProto:
-        """The graph so far, with these results; inputs that nobody reads are left out."""
+        """The graph so far, with these results; inputs without readers are left out."""
         by_node = {name for node in self.nodes for name in node.output}
         stated = [
             numpy_helper.from_array(v, n) for n, v in self.constants.items() if n not in by_node and self.readers[n]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which launches use what a lowered function allocates, and what is nobody else's to place."""
+"""Which launches use what a lowered function allocates, and which of it a packed function may keep."""
 
 from tvm import relax
 

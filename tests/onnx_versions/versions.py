@@ -43,7 +43,7 @@ def right(case: Case, opset: int) -> tuple[list[np.ndarray], str]:
     Raises
     ------
     Unknown
-        If nobody does.
+        If none does.
     """
     with contextlib.suppress(Exception):
         return _by_runtime(case.model(opset), case.feeds), RUNTIME

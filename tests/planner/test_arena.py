@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas: the checker believes nobody, and what is planned is small, sound and the same each time."""
+"""Arenas: the checker trusts no plan, and arenas are small, sound and the same each time."""
 
 import dataclasses
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preloading: the checker believes nobody, plans are sound, fit from the least budget on, and wait little."""
+"""Preloading: the checker trusts no plan, plans are sound, fit from the least budget on, and wait little."""
 
 import dataclasses
 import random

@@ -206,7 +206,7 @@ def test_a_session_outlives_the_tracker(tmp_path):
             first.end()
             assert "cpu" in session.kinds()
             with tracker(tmp_path, "--port", port) as second:
-                # It is known again, and lent to nobody.
+                # It is known again, and lent to no client.
                 until(lambda: (state := state_of(second, "key")) and state.total, seconds=10)
                 assert state_of(second, "key").busy == 1
                 session.close()

@@ -260,7 +260,7 @@ def test_parts_of_a_tensor_are_copied_from_where_they_are(run):
 
 
 def deferred():
-    """Memory of the host that is freed at once, on a device that runs a command only when somebody waits for it."""
+    """Memory of the host that is freed at once, on a device that runs a command only once a thread waits for it."""
     device, run = load().opencl(0), add_one()
     tensors = [load().runtime.tensor(numbers(1024, i), device) for i in range(8)]
     result = load().runtime.empty((1024,), "float32", device)

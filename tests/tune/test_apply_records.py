@@ -23,7 +23,7 @@ WEIGHT = constant(40, 72)
 
 @pytest.fixture
 def model() -> tvm.IRModule:
-    """A matmul with a weight, and something that nobody tuned."""
+    """A matmul with a weight, and something that was not tuned."""
     mod = module(lambda x: relax.op.exp(relax.op.matmul(x, WEIGHT)), (31, 40))
     return relax.transform.LegalizeOps()(mod)
 

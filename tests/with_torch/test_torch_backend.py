@@ -356,7 +356,7 @@ def test_another_device_than_the_tensors_are_on():
 
 
 class Refused(nn.Module):
-    """Nobody translates its operator."""
+    """There is no translation of its operator."""
 
     def __init__(self, size=8):
         super().__init__()

@@ -247,7 +247,7 @@ class FusionCheck:
         if measured is None:
             return FusionDecision(True, f"{pairs}: {why}")
         fused, apart = measured
-        by = f"{MEASURED}: {fused * 1e6:.1f} us fused, {apart * 1e6:.1f} us apart"
+        by = f"{MEASURED}: {fused * 1e6:.1f} us fused, {apart * 1e6:.1f} us separate"
         if fused <= apart:
             return FusionDecision(True, f"{pairs}: {why}", by)
         return FusionDecision(False, f"{pairs}: measured slower as one kernel", by)

@@ -46,7 +46,7 @@ class Verdict:
         """Entry for the log of decisions: ``decided_by`` in words, and ``cycles`` of both ways."""
         if self.fused is None:
             return {}
-        words = f"{PRICE}: {_millions(self.fused)} cycles fused, {_millions(self.separate)} apart"
+        words = f"{PRICE}: {_millions(self.fused)} cycles fused, {_millions(self.separate)} separate"
         return {"decided_by": words, "cycles": {"fused": round(self.fused), "apart": round(self.separate)}}
 
 

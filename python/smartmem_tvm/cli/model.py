@@ -33,7 +33,7 @@ TECHNIQUES = {
     "eliminate": "keep layout operators as kernels",
     "simplify": "leave composed index maps to TVM's analyzer",
     "fuse": "do not fuse operators",
-    "fuse_attention": "keep matmul, softmax and matmul apart",
+    "fuse_attention": "keep matmul, softmax and matmul in kernels of their own",
     "merge_chains": "launch each of the small kernels of a long chain, on GPUs",
     "schedule": "generate plain loops: one core, no vectors",
     "winograd": "do 3x3 convolutions on a CPU as they are written, not by transformed tiles",

@@ -266,7 +266,7 @@ def _render(console: Console, data: dict) -> None:
     console.print(
         f"{data['model']}: questions of the passes: {data['questions']}, measured now: {data['measured_now']}, "
         f"in {data['seconds']:.1f} s. {where}.\n"
-        f"Faster as one kernel: {data['answered_fused']}. Faster apart: {data['answered_kept']}. "
+        f"Faster as one kernel: {data['answered_fused']}. Faster as separate ones: {data['answered_kept']}. "
         f"Left to the cost model: {data['unanswered'] + data['failed']}.\n"
         f"Kernels of the model: {kernels['cost_model']} by the cost model alone, {kernels['profile']} by the profile.\n"
         f"Kernels measured there so far: {data['kernels_in_store']}, in {data['store']}."

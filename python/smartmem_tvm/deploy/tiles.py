@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a model with an open dimension: cut the inputs into tiles of items, and put the results together."""
+"""Run a model with an open dimension: items in tiles, whose results are put together, and positions at a capacity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., list[np.ndarray]]
 
 
 def length_of(groups: Sequence[Mapping], function: str) -> list[Parameter]:
-    """Return the parameter of a function that takes a length, which is no input of the model; none of another one."""
+    """Return the length as a parameter for a function that takes it, though the model has no such input; else none."""
     takes = any(group.get("length") and function == each["function"] for group in groups for each in group["tiles"])
     return [parameter_of_file(LENGTH, (1,), "int64")] if takes else []
 
@@ -29,8 +29,8 @@ def length_of(groups: Sequence[Mapping], function: str) -> list[Parameter]:
 class Tiles:
     """The tiles of a model with an open dimension.
 
-    The items are computed apart (`analysis.items`): a tile computes some of them, whichever they are. The last tile
-    computes items again where fewer are left than it has; with fewer items than that in all, the last one is repeated.
+    Items do not depend on each other (`analysis.items`), so that a tile computes any of them. Where fewer items are
+    left than the last tile has, it begins earlier and computes some again; if all are fewer, the last one is repeated.
 
     Parameters
     ----------

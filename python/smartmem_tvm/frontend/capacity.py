@@ -338,9 +338,9 @@ class Capacity(Writer):
         return None
 
     def _hidden(self, scores: str, axis: int) -> str:
-        """Return the scores with minus infinity behind the last row: by their mask, if one is added, else by choice.
+        """Return the scores with minus infinity behind the last row: in a mask that is added to them, else by a Where.
 
-        A mask is the same for all layers, and gets that once.
+        All layers share a mask, which is changed once.
         """
         dims, maker = self._dims(scores), self.makers.get(scores)
         if maker is not None and maker.op_type == "Add" and axis == len(dims) - 1:

@@ -23,8 +23,9 @@ Arrays = Mapping[str, np.ndarray]
 
 LENGTH = "cache_position"
 """The input with the number of the first new row that a model without positions gets."""
-_LENGTHS = (3, 8)  # rows that sizes are followed at, besides those that leave room for the new ones. Chosen: unlike
-# each other and unlike most sizes of networks, so that a size that only looks like a line fails at one of the three.
+# Rows of caches at which sizes are inferred, besides the capacity without the new rows. Chosen: unlike each other and
+# unlike most sizes of networks, so that a size that only looks like a line fails at one of the three.
+_LENGTHS = (3, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ def grows(model: onnx.ModelProto) -> bool:
 def with_capacity(
     model: Model, shapes: Mapping[str, Sequence[int]], rows: int
 ) -> tuple[Model, dict[str, Sequence[int]]]:
-    """Return a model whose caches grow with caches of `rows` rows in their place, and the shapes that it still needs.
+    """Return a model with caches of `rows` rows in place of those that grow, and the shapes that it still needs.
 
     The caches keep their names. New rows are written where the first position says, by operators that `KeepCaches`
     knows. Scores of rows behind them are hidden before each softmax, so that what lies there reaches no result. The

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dimension that stays open: a model at the numbers of items that tiles of it have.
+"""A dimension that stays open: a module with a function for each number of items that a tile has.
 
 The front end and the passes need numbers for all sizes. So a model is imported for 2 and for 3 items, and
-`analysis.items` proves that it computes items apart. Then any number of items is a sum of tiles, and the module has a
-function for each tile, as a model of several sizes has. `deploy.tiles` cuts inputs into tiles. A dimension over which
-operators reduce is a length: `open_length`.
+`analysis.items` proves that no item depends on another one. Then tiles compute any number of items together, and the
+module has a function for each tile, as a model of several sizes has. `deploy.tiles` cuts inputs into tiles. A dimension
+over which operators reduce is a length: `open_length`.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class _Group:
         Raises
         ------
         Mixed
-            If they are not computed apart.
+            If an item depends on another one.
         """
         loaded = {items: self._loaded(items) for items in (1, *_PROBES)}
         work = self._proved(loaded)

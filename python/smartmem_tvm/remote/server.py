@@ -204,7 +204,7 @@ class Server:
         wanted = self._registration.match_key if self._registration is not None else self.key
         if shown != f"client:{wanted}":
             send_int(conn, WRONG_KEY)
-            raise ConnectionError("it shows another key, or one that was lent to somebody else before")
+            raise ConnectionError("it shows another key, or one that was lent to another client before")
         send_int(conn, SESSION_MAGIC)
         send_text(conn, f"server:{self.key}")
         limits = [float(each.partition("=")[2]) for each in options if each.startswith("-timeout=")]

@@ -42,7 +42,7 @@ def reductions(g: Drawing):
 @draws(2)
 def arg(g: Drawing):
     x = g.tensor((*FLOATS, "int32", "int64", "uint8", "int8"), 1)
-    if np.isnan(g.values[x].astype("f8")).any():  # nobody says whether it is the largest
+    if np.isnan(g.values[x].astype("f8")).any():  # whether it is the largest is not specified
         raise NotDrawn
     last = {"select_last_index": 1} if g.chance(0.25) else {}
     g.node(g.pick(["ArgMax", "ArgMin"]), [x], axis=g.axis(g.values[x].ndim), keepdims=g.between(0, 1), **last)
@@ -58,7 +58,7 @@ def cum_sum(g: Drawing):
 @draws(1.5)
 def top_k(g: Drawing):
     x = g.tensor((*FLOATS, "int32", "int64"), 1)
-    if np.isnan(g.values[x].astype("f8")).any():  # nobody says where it belongs
+    if np.isnan(g.values[x].astype("f8")).any():  # where it belongs is not specified
         raise NotDrawn
     axis = g.axis(g.values[x].ndim)
     size = g.values[x].shape[axis]

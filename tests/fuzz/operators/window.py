@@ -89,7 +89,7 @@ def pool(g: Drawing):
         g.node(op, [x])
         return
     attributes = windows(g, g.values[x].shape[2:], dilated=op == "MaxPool" or g.opset >= 19)
-    # Of LpPool nobody agrees on how many there are.
+    # Implementations of LpPool do not agree on how many there are.
     if "auto_pad" not in attributes and g.chance(0.4) and op != "LpPool":
         attributes["ceil_mode"] = 1
     if op == "AveragePool":
@@ -101,7 +101,7 @@ def pool(g: Drawing):
 
 @draws(2)
 def resize(g: Drawing):
-    # Whether infinity times a weight of 0 is NaN is nobody's promise.
+    # Whether infinity times a weight of 0 is NaN is not specified.
     x = g.tensor(("float32",), 3, 5, where=lambda v: v.size > 0 and np.isfinite(v).all())
     shape = g.values[x].shape
     mode = g.pick(["nearest", "nearest", "linear", "cubic"]) if len(shape) == 4 else g.pick(["nearest", "linear"])
@@ -123,7 +123,7 @@ def resize(g: Drawing):
 
 @draws(0.5)
 def grid_sample(g: Drawing):
-    # Whether infinity times a weight of 0 is NaN is nobody's promise here either.
+    # Whether infinity times a weight of 0 is NaN is not specified here either.
     x = g.tensor(("float32",), 4, 4, where=lambda v: v.size > 0 and np.isfinite(v).all())
     n = g.values[x].shape[0]
     grid = g.rng.uniform(-1.1, 1.1, (n, g.between(1, 6), g.between(1, 6), 2)).astype("f4")

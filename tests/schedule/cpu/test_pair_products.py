@@ -12,6 +12,7 @@ from tvm import relax, te
 from against_onnxruntime import integers, model_of
 from smartmem_tvm import compile, from_onnx
 from smartmem_tvm.schedule import PairProducts, ScheduleKernels
+from smartmem_tvm.schedule.schedule_kernels import kernel_plans
 from smartmem_tvm.target import parse_target
 
 RANDOM = np.random.default_rng(0)
@@ -82,6 +83,16 @@ def test_weights_are_pairs_and_vectors_of_them_one_instruction(cpu, weights, kep
     x = wide(-(1 << 15), (1 << 15) - 1, (26, 12)).astype("int16")
     want = (x.astype("int64") @ weights).astype("int32")  # goes around, as the sums of ONNX do
     np.testing.assert_array_equal(compile(mod, target("haswell")).run(x)[0], want)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "name"), [("haswell", "dot of pairs"), ("alderlake", "dot of quads"), ("aarch64", "fma")]
+)
+def test_plans_note_the_micro_kernel(cpu, name):
+    after, _ = paired(product("uint8", wide(-128, 127).astype("int8")), cpu)
+    with target(cpu):
+        (plan,) = kernel_plans(ScheduleKernels()(after)).values()
+    assert plan["chosen"]["rule"] == "Matmul" and plan["chosen"]["notes"]["micro_kernel"] == {"name": name}
 
 
 @pytest.mark.parametrize("weights", [wide(-128, 127), wide(-128, 127, (12, 21))])

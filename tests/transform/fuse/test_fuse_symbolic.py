@@ -144,7 +144,7 @@ def test_reshapes_of_unknown_size_take_no_memory_of_their_own():
 
 
 def test_sizes_that_only_a_result_has():
-    """How many numbers are not zero nobody knows before."""
+    """How many numbers are not zero is known at run time only."""
     found = tirx.Var("found", "int64")
 
     def build(x):

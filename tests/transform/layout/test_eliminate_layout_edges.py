@@ -25,7 +25,7 @@ def decisions(mod) -> dict:
 
 
 def test_a_result_is_written_by_a_kernel_of_its_own():
-    """Nobody reads it who could take it over; fusion may still let its producer write it."""
+    """It has no reader that could take it over; fusion may still let its producer write it."""
     before = legal(lambda x: op.permute_dims(op.exp(x)), (4, 6))
     after = eliminated(before)
     assert len(calls(after)) == 2

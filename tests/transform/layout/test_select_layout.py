@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SelectLayout: producers write what readers want; results stay, and nothing that somebody outside sees moves."""
+"""SelectLayout: producers write what readers want; results stay, and nothing that is seen from outside moves."""
 
 import pytest
 
@@ -170,6 +170,6 @@ def test_table_6_says_where_a_search_happens(first, second):
     assert search(producer, reader) is TABLE_6[first, second].search
     wanted = reader_demands(reader, producer.var)
     assert bool(wanted) == (second is Quadrant.ILD_VARIABLE)
-    assert not (wanted and search(producer, reader) is Search.NONE), "the table leaves out somebody who minds"
+    assert not (wanted and search(producer, reader) is Search.NONE), "the table leaves out a pair that matters"
     entry, _ = decisions(SelectLayout()(mod))
     assert TABLE_6[first, second].search.value in entry["reason"]

@@ -80,7 +80,7 @@ class Account:
     given: Mapping[str, int | bool]
     taken: list[Decision] = field(default_factory=list)
     prices: list[Callable[[], Price]] = field(default_factory=list)
-    notes: dict[str, dict[str, int]] = field(default_factory=dict)
+    notes: dict[str, dict[str, int | str]] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -118,11 +118,11 @@ def last_reason() -> str:
     return account.reason if account is not None else ""
 
 
-def noted(kind: str, **values: int) -> None:
+def noted(kind: str, **values: int | str) -> None:
     """Note values that a rule has chosen and that no tuner varies."""
     account = _ACCOUNT.get()
     if account is not None:
-        account.notes[kind] = {name: int(value) for name, value in values.items()}
+        account.notes[kind] = {name: v if isinstance(v, str) else int(v) for name, v in values.items()}
 
 
 def priced(price: Callable[[], Price]) -> None:

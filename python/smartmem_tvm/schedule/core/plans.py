@@ -74,7 +74,7 @@ class Plan:
     catch_all: bool = False
     decisions: Sequence[Decision] = ()
     models: Sequence[Callable[[], Price | None]] = field(default=(), compare=False, repr=False)
-    notes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    notes: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
     reason: str = ""
     raised: bool = False
     func: tirx.PrimFunc | None = field(default=None, compare=False, repr=False)

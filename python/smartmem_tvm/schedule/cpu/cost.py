@@ -7,7 +7,7 @@ under which ``smartmem explain --why`` prints their cycles:
 
     Work(params, {"multiply-adds": [(steps, Fma(6, 4))], "copies": [(elements, Copied(run=16))]}).price
 
-`Threads` says how many tasks wait for each other, so that a rule can multiply the work of a task, or of all.
+`Threads` says how many tasks the busiest thread runs, by which a rule multiplies the work of a task.
 
 No other file of `schedule/cpu` reads a figure in cycles from `machine`. docs/cpu.md lists the units and who uses them.
 """

@@ -11,9 +11,10 @@ from tvm import tirx
 from ...ir.kernel import Kernel
 from ...ir.packings import PAIRS, Packing
 from ..core.contraction import contraction_of
-from ..core.decisions import decide, declined, given_value, priced
+from ..core.decisions import decide, declined, given_value, noted, priced
 from ..core.reduction import reduction_of
 from .gemm.contraction_nest import MatmulNest
+from .gemm.micro_kernels import AMX_BYTES, FLOAT, vectors
 from .gemm.quad_tiles import QuadNest
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import FEW_REGISTERS, CpuParams
@@ -59,6 +60,8 @@ class Matmul(CpuRule):
         choice = decide("matmul", best.choice(bool(swapped)), **facts)
         own = ways[choice.swapped]
         tiled = QuadPlan.of(own, choice) if choice.tiles else None
+        elements = FLOAT if contraction.packing is None else contraction.packing.name
+        noted("micro_kernel", name=(AMX_BYTES if tiled is not None else vectors(elements, params)).name)
         if tiled is not None:
             priced(lambda: tiled.price)
             return tiled

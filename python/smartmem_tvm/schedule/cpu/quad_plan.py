@@ -19,7 +19,7 @@ from .matmul_plan import MatmulChoice, MatmulPlan
 from .matmul_tasks import Tasks
 from .tile import Tile
 
-# Quads along the depth of a tile, at least. Chosen: a product takes as long with fewer, and vectors are faster then.
+# Least quads along the depth of a tile. Chosen: a product of tiles takes as long for fewer, and vectors are faster.
 _LEAST_DEPTH = 4
 # Bytes of copied rows that a task keeps in its second-level cache. Chosen: a quarter of that of processors with AMX.
 _KEPT_BYTES = 512 * 1024

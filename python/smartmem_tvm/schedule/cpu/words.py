@@ -4,8 +4,8 @@
     quad(x[i, 4 * k], x[i, 4 * k + 1], x[i, 4 * k + 2], x[i, 4 * k + 3])     ->     word[i, k]
 
 The rule for products plans with `word`, a tensor of 32-bit integers over the same memory, so that an operand of bytes
-is read in place as one of floats is. It does not exist: `as_bytes` replaces its loads by those of four bytes, whose
-bits are one number.
+is read in place as one of floats is. The plan alone has that tensor: `as_bytes` replaces its loads by those of four
+bytes, whose bits are one number.
 """
 
 from __future__ import annotations

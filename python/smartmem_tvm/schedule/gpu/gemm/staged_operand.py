@@ -5,10 +5,10 @@
                    goes into registers first, and put(step) stores these
     fragments(k)   loads the operand of one instruction
 
-A stage has a row for each outer index if the operand's terms are innermost in memory, else a row for each term. The
-vectors of a row are swizzled: the eight rows that `ldmatrix` reads at a time are then in different banks. Rows
-(columns) of the operand past the end repeat the last one, and their results are not stored. Terms past the end are
-zeros.
+An *outer index* is a row of the left operand, or a column of the right one. A stage has a row for each outer index if
+the operand's terms are innermost in memory, else a row for each term. The vectors of a row are swizzled: the eight rows
+that `ldmatrix` reads at a time are then in different banks. Rows (columns) of the operand past the end repeat the last
+one, and their results are not stored. Terms past the end are zeros.
 """
 
 from __future__ import annotations

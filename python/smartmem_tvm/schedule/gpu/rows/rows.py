@@ -163,7 +163,7 @@ class _RowProgramNest:
     ----------
     together : int
         Partial results of a row that a thread reads from shared memory and combines as one vector. On an NVIDIA GPU, 1:
-        those of a row lie `lanes` apart there, so that threads access neighbouring banks.
+        those of a row have a distance of `lanes` there, so that threads access neighbouring banks.
     room : int, optional
         Numbers of four bytes for which a thread has registers beside its sums: a phone's compiler begins the loads of
         all unrolled turns first. By default no bound.
