@@ -32,7 +32,7 @@ _SLICE = "strided_slice"  # the operator whose bounds are integers among its arg
 
 
 class Mixed(Exception):
-    """Items are not computed apart; the message names the operator, and says why."""
+    """An item depends on another one; the message names the operator, and says why."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Share:
 
 @dataclass
 class ItemWork:
-    """The facts about a model whose items are computed apart.
+    """The facts about a model whose items do not depend on each other.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ LOOPS = tvm.transform.Sequential(
 
 
 def item_work(small: tvm.IRModule, large: tvm.IRModule, counts: tuple[int, int]) -> ItemWork:
-    """Prove that a model computes its items apart, and return what that takes.
+    """Prove that no item of a model depends on another one, and return the work of an item.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nothing reads behind a length: positions of a kernel's tensors that may hold anything, or zeros.
+"""Positions behind a length that have no reader: a kernel's tensors may hold anything there, or zeros.
 
     q[l, d] = ...;  s[l, k] = sum_d q[l, d] * k[k, d];  e[l, k] = exp((s[l, k] if k < n else -inf) - max_k ...)
     o[l, d] = sum_k e[l, k] * v[k, d]
 
-If nothing reads rows of ``o`` from ``n`` on, nothing reads those of ``q``, nor, as the mask hides them, those of ``k``.
-Rows of ``v`` are multiplied with zero: zeros are as good as what is there.
+If rows of ``o`` from ``n`` on have no reader, neither have those of ``q``, nor, as the mask hides them, those of ``k``.
+Rows of ``v`` are multiplied by zero: zeros are as good as the numbers that the program computes.
 """
 
 from __future__ import annotations
