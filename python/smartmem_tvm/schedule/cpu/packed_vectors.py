@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The x86 instructions that multiply vectors of packed integers (`ir.packings`) and add up what belongs together.
+"""The instructions of CPUs that multiply vectors of packed integers (`ir.packings`) and add up what belongs together.
 
 On processors with VNNI, LLVM fuses the one for pairs with the addition to a sum into one instruction. The one for quads
-adds to a sum itself; for processors without it there is `split_quads`.
+adds to a sum itself; for processors without it there is `split_quads`. `_DOTS` is the table of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tvm import ir, sym, tirx
 
 from ...ir.kernel import is_own, substitute
-from ...ir.packings import PAIRS, Packing, packed_factors
+from ...ir.packings import PAIRS, QUADS, Packing, packed_factors
 from ...ir.pairs import BYTES, INTEGER, widened
 from ...ir.walk import contains, loads
 from ..core.nest import Scope, index
@@ -37,15 +38,22 @@ def dot_pieces(width: int, lanes: int) -> list[tuple[int, int]] | None:
     return pieces if first == width else None
 
 
+def has_dot(packing: str, params: CpuParams) -> bool:
+    """Whether the processor has a dot product for its widest vectors of a packing, by name."""
+    return _dot(packing, params) is not None
+
+
+def _dot(packing: str, params: CpuParams) -> _Dot | None:
+    return next((d for d in _DOTS if d.packing == packing and d.features.get(params.lanes) in params.features), None)
+
+
 def adder(packing: Packing, lanes: int, params: CpuParams) -> Callable | None:
     """Return a function that adds dot products to sums, None if the processor has no instruction for it.
 
     It takes vectors of `lanes` sums, of the left operand, and of the right one.
     """
-    if packing.numbers == PAIRS.numbers:
-        add = _pairs_added(lanes) if params.has_pair_dot else None
-    else:
-        add = _quads_added(lanes) if params.has_quad_dot and lanes in _QUADS else None
+    dot = _dot(packing.name, params)
+    add = dot.added(lanes) if dot is not None else None
     if add is None or not packing.turned:
         return add
     return lambda sums, left, right: add(sums, right, left)
@@ -74,12 +82,41 @@ def _in_order(sums, lanes: int):
     return tirx.reinterpret(f"{INTEGER}x{lanes}", fenced)
 
 
-def _quads_added(lanes: int) -> Callable:
+def _quads_added(lanes: int) -> Callable | None:
+    if lanes not in _QUADS:
+        return None
+
     def add(sums, left, right):
         quarters = (_as(each, "int8", 4 * lanes) for each in (left, right))
         return tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", _QUADS[lanes], sums, *quarters)
 
     return add
+
+
+@dataclass(frozen=True)
+class _Dot:
+    """A dot-product instruction.
+
+    Attributes
+    ----------
+    packing : str
+        Name of the packing.
+    features : mapping
+        Lanes of the processor's vectors -> LLVM's feature that has the instruction for them.
+    added : callable
+        Lanes -> a function that adds dot products to sums, as `adder` returns; None if there is none for so few.
+    """
+
+    packing: str
+    features: Mapping[int, str]
+    added: Callable[[int], Callable | None]
+
+
+_DOTS = (
+    _Dot(PAIRS.name, {16: "avx512bw", 8: "avx2", 4: "sse2"}, _pairs_added),
+    _Dot(QUADS.name, {16: "avx512vnni", 8: "avxvnni", 4: "avxvnni"}, _quads_added),
+)
+"""Of several for one packing, the first that the processor has is taken."""
 
 
 def _as(vector, dtype: str, lanes: int):

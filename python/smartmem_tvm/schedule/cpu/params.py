@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tvm
-from tvm.target.codegen import target_has_features
+from tvm.target.codegen import llvm_get_cpu_features
 
 from ...cpu_features import has_byte_tiles, has_quads, has_tiles
 from ...ir.recent import Recent
@@ -16,7 +16,6 @@ from .machine import MEMORY_RATE, MEMORY_RATE_ZEN, SECOND_LEVEL_BYTES
 # `llvm_get_vector_width` returns 512 for every x86, and so cannot be used.
 _VECTOR_UNITS = (("avx512f", 16, 32), ("avx", 8, 16), ("neon", 4, 32))
 _BASELINE = (4, 16)  # lanes and registers: by definition of x86-64, every processor of which has SSE2
-_PAIRS = {16: "avx512bw", 8: "avx2", 4: "sse2"}  # lanes -> feature with products of as many pairs of integers
 # Processor -> bytes per cycle from memory, where they differ from the default.
 _MEMORY = (("znver", MEMORY_RATE_ZEN),)
 FEW_REGISTERS = 16  # vector registers, by definition of SSE and AVX; AVX-512 and NEON have 32
@@ -65,10 +64,8 @@ class CpuParams:
         The processor multiplies tiles of bfloat16 numbers (AMX).
     has_byte_tiles : bool
         It multiplies tiles of quads of bytes (AMX int8).
-    has_pair_dot : bool
-        The processor multiplies vectors of pairs of integers (`ir.pairs`).
-    has_quad_dot : bool
-        It multiplies vectors of quads of bytes (`ir.packings`), and adds them to sums.
+    features : frozenset of str
+        LLVM's names of what the processor has, such as ``avx2``: `packed_vectors` looks for its instructions here.
     """
 
     lanes: int = 8
@@ -90,8 +87,7 @@ class CpuParams:
     transpose_tile: int = 16
     has_amx: bool = False
     has_byte_tiles: bool = False
-    has_pair_dot: bool = False
-    has_quad_dot: bool = False
+    features: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def facts(self) -> dict[str, int]:
@@ -111,12 +107,12 @@ class CpuParams:
 
     @classmethod
     def _of(cls, target: tvm.target.Target) -> CpuParams:
-        units = (unit[1:] for unit in _VECTOR_UNITS if target_has_features(unit[0], target))
+        features = frozenset(map(str, llvm_get_cpu_features(target)))
+        units = (unit[1:] for unit in _VECTOR_UNITS if unit[0] in features)
         lanes, registers = next(units, _BASELINE)
         memory = next((rate for name, rate in _MEMORY if _processor(target).startswith(name)), cls.memory_bytes)
         cores = int(target.attrs.get("num-cores") or cls.cores)
         memory *= max(1.0, cores / cls.cores)  # more cores, more memory channels: 16 read four times as much as 1 or 2
-        pairs = lanes in _PAIRS and bool(target_has_features(_PAIRS[lanes], target))
         return cls(
             lanes=lanes,
             registers=registers,
@@ -124,8 +120,7 @@ class CpuParams:
             memory_bytes=memory,
             has_amx=has_tiles(target),
             has_byte_tiles=has_byte_tiles(target) and has_quads(target),
-            has_pair_dot=pairs,
-            has_quad_dot=has_quads(target),
+            features=features,
         )
 
 

@@ -127,7 +127,7 @@ def _together(inside: s_tir.SBlockRealize, values: dict, axes: Sequence[tuple], 
         if buffer is not None:
             each = tirx.BufferStore(buffer, each.value, [*each.indices[:], *variables])
         *outer, (lane, count, _) = axes
-        dots = sums_of_dots(each, lane, count, params) if params.has_pair_dot else None
+        dots = sums_of_dots(each, lane, count, params)
         each = each if dots is None else block_of(*dots)
         for var, extent, kind in reversed(axes if dots is None else outer):
             new = fresh(var.name)

@@ -23,14 +23,18 @@ from smartmem_tvm.schedule.cpu.gemm.micro_kernels import (
 )
 from smartmem_tvm.schedule.cpu.params import CpuParams
 
+PAIR_DOT, QUAD_DOT = frozenset({"avx2"}), frozenset({"avxvnni"})
+"""LLVM's names of the features with dot products for vectors of eight lanes, the default of `CpuParams`."""
+
 
 @pytest.mark.parametrize(("tiles", "pairs"), [(a, b) for a in (False, True) for b in (False, True)])
 def test_numbers_get_the_instruction_that_the_processor_has(tiles, pairs):
-    cpu = CpuParams(has_amx=tiles, has_pair_dot=pairs)
+    cpu = CpuParams(has_amx=tiles, features=PAIR_DOT if pairs else frozenset())
     assert micro_kernel(BFLOAT16, cpu) is (AMX if tiles else FMA)
     assert micro_kernel(PAIRS, cpu) is (DOT_OF_PAIRS if pairs else FMA)
-    assert micro_kernel(QUADS, CpuParams(has_quad_dot=pairs)) is (DOT_OF_QUADS if pairs else FMA)
-    both = CpuParams(has_quad_dot=True, has_byte_tiles=tiles)
+    quads = CpuParams(features=QUAD_DOT if pairs else frozenset())
+    assert micro_kernel(QUADS, quads) is (DOT_OF_QUADS if pairs else FMA)
+    both = CpuParams(features=QUAD_DOT, has_byte_tiles=tiles)
     assert micro_kernel(QUADS, both) is (AMX_BYTES if tiles else DOT_OF_QUADS)
     assert vectors(QUADS, both) is DOT_OF_QUADS and vectors(BFLOAT16, cpu) is FMA
     assert micro_kernel(FLOAT, cpu) is micro_kernel("int32", cpu) is FMA
@@ -39,8 +43,8 @@ def test_numbers_get_the_instruction_that_the_processor_has(tiles, pairs):
 def test_products_are_asked_for_the_packings_that_the_table_has_dot_products_for():
     quads = (packings.QUADS, packings.QUADS.turn())
     assert packings_of(CpuParams()) == () and packings_of(CpuParams(has_amx=True)) == ()
-    assert packings_of(CpuParams(has_pair_dot=True)) == (packings.PAIRS,)
-    assert packings_of(CpuParams(has_pair_dot=True, has_quad_dot=True)) == (*quads, packings.PAIRS)
+    assert packings_of(CpuParams(features=PAIR_DOT)) == (packings.PAIRS,)
+    assert packings_of(CpuParams(features=PAIR_DOT | QUAD_DOT)) == (*quads, packings.PAIRS)
     assert {each for row in MICRO_KERNELS if row.dots for each in row.element_types} == {
         each.name for each in packings.KNOWN
     }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from ....ir import packings
+from ..packed_vectors import has_dot
 from ..params import CpuParams
 from .accumulators import Accumulators
 
@@ -70,7 +71,7 @@ AMX_BYTES = MicroKernelEntry(
 DOT_OF_PAIRS = MicroKernelEntry(
     "dot of pairs",
     (PAIRS,),
-    lambda cpu: cpu.has_pair_dot,
+    lambda cpu: has_dot(PAIRS, cpu),
     _ANYWHERE,
     _PANELS,
     module="fma_kernel",
@@ -79,7 +80,7 @@ DOT_OF_PAIRS = MicroKernelEntry(
 DOT_OF_QUADS = MicroKernelEntry(
     "dot of quads",
     (QUADS,),
-    lambda cpu: cpu.has_quad_dot,
+    lambda cpu: has_dot(QUADS, cpu),
     _ANYWHERE,
     _PANELS,
     module="fma_kernel",
