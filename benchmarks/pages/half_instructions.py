@@ -39,7 +39,7 @@ Adreno 6xx. Neighbouring threads are given texels of one line: rows of a product
 the terms of weights, several rows of a norm, and the columns of an image down which a window slides.
 """
 _MISSED = """
-What misses the goal for lines, on adreno-740:
+These kernels miss the goal for lines, on adreno-740:
 
 - Images of 14 and 7 columns, no multiple of four (Swin-T, ConvNeXt-T, ResNeXt-50): four neighbours then lie in two
   lines as often as in one, where two texels of float32 numbers always lie in one at 14 columns.
@@ -56,7 +56,7 @@ half, 18.15 and 17.87 M in float32), most of all in float32. By the model of tim
 and 4.03 ms in half, 8.02 and 7.42 ms in float32: 0.50x and 0.54x.
 """
 _NOT_USED = """
-What phones have and these kernels do not use:
+Phones have instructions that these kernels do not use:
 
 - `dot` of four halves: it adds four terms as halves and takes a conversion for every four products. The loops above add
   many more before they convert, and a number that is read serves several sums. The dot products of Adreno's and Mali's
