@@ -10,7 +10,7 @@ index along the positions of a tensor is one of
 - an iterator of a sum, or of a maximum, over all positions: the operand needs the identity behind ``n`` (`Need`),
 
 and anything else is refused. Everything besides has to be the same at both lengths: operators, attributes, values, and
-constants up to the positions that both have. Softmax, means and windows are known by the operator's name.
+constants up to the positions that both have. Of softmax, means and windows the operator is known by its name.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class OperatorWork:
         Of its result; a list for a tuple.
     needs : list of Need
     kept : dict
-        (operand, axis) -> axis of the result: along its axis the operand is read only at the position of that one.
+        (operand, axis) -> axis of the result at whose position it is read, and nowhere else.
     scaled : int
-        Axes of positions over which the result is a mean; each leaves a factor of capacity to length to multiply by.
+        The times that the result is a mean over positions: it lacks the factor of capacity to length.
     zero : set of int
         Axes along which the result is zero behind the length, if the needs are met.
     """
