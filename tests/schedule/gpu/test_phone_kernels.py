@@ -24,7 +24,9 @@ from smartmem_tvm.schedule.gpu.attention.chain_tile import (
     ProductShape,
     candidates,
 )
+from smartmem_tvm.schedule.gpu.gemm.product import product_of
 from smartmem_tvm.schedule.gpu.launch import GpuParams
+from smartmem_tvm.schedule.gpu.matmul.matmul import _finished
 from smartmem_tvm.schedule.gpu.matmul.matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile, deepened
 from smartmem_tvm.schedule.gpu.rows.rows import GpuRows
 from smartmem_tvm.schedule.gpu.window.lines import Lines
@@ -32,6 +34,7 @@ from smartmem_tvm.schedule.gpu.window.window import WindowProduct, WindowSlide
 from smartmem_tvm.schedule.gpu.window.window_tiles import GpuWindowParams, ProductTile, product_tile
 from smartmem_tvm.tables.targets import TARGETS
 from smartmem_tvm.target import Limits
+from texture_modules import Program, long
 
 PHONE = replace(Limits.of(TARGET), device=TARGETS["adreno-740"], vector=4)
 ADRENO = phone("adreno-740")
@@ -268,6 +271,34 @@ def test_results_that_are_stored_one_by_one_have_registers():
     sizes = 1, 256, 1024, 256
     plain, fewer = (best_gpu_tile(*sizes, params.choosing((0, 0), finished)) for finished in (0.0, 3.0))
     assert plain.thread_rows * plain.thread_columns == 64 > fewer.thread_rows * fewer.thread_columns
+
+
+@pytest.mark.parametrize(
+    ("residual", "scope", "numbers"),
+    [
+        ((64, 16, 4), "global.texture", 0),  # texels along the columns, as results are stored
+        ((16, 64, 4), "global.texture", 2),  # along the rows: a texel is read for each result
+        ((16, 64, 4), "global", 0),
+    ],
+)
+def test_images_in_another_order_need_registers_for_each_result(residual, scope, numbers):
+    def compute(left, right, other):
+        k = te.reduce_axis((0, 32))
+        product = te.compute(
+            long((64, 16, 4)), lambda i, j, lane: te.sum(left[i, k] * right[k, 4 * j + lane], axis=k), name="product"
+        )
+        along = (
+            (lambda i, j, lane: other[i, j, lane])
+            if residual[0] == 64
+            else (lambda i, j, lane: other[i // 4, 4 * j + lane, i % 4])
+        )
+        return te.compute(long((64, 16, 4)), lambda *at: product(*at) + along(*at), name="sum")
+
+    program = Program()
+    operands = program.input((64, 32)), program.input((32, 64)), program.input(residual, scope=scope)
+    mod = program.module(program.kernel(compute, *operands, scope="global.texture", schedule=lambda func: func))
+    (kernel,) = (func for gvar, func in mod.functions.items() if gvar.name_hint != "main")
+    assert _finished(product_of(parse(kernel))) == numbers
 
 
 @pytest.mark.parametrize(("name", "factor", "terms"), [("adreno-740", "float16", 36), ("adreno-740", "float32", 18)])

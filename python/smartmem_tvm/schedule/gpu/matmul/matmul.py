@@ -36,6 +36,7 @@ from ..gemm.staging import Prefetched
 from ..launch import GpuRule, registers
 from ..machine import FLOAT_BYTES, VECTOR
 from ..sums import Sums, product_type
+from ..vectors import vector_run
 from .matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile, deepened, price
 
 
@@ -89,15 +90,30 @@ def _apart(operand: Operand) -> int:
 
 
 def _finished(product: MatmulProduct) -> float:
-    """Return the numbers that each result needs at its end if it is stored by itself, and tensors of results are read.
+    """Return the numbers that each result needs at its end for tensors of results that are read one by one.
 
-    They are its place, and the value of each such tensor.
+    They are its place, and the value of each such tensor. Where results are stored as vectors, only images count whose
+    texels lie along another axis: a texel is read for each result, and one of its numbers chosen. Buffers that were
+    read one by one there did not spill (Mesa 26.2.6, Adreno 660, 2026-11-29).
     """
     i, j = fresh("i"), fresh("j")
     unknown = tirx.Var("sum", product.reduction.accumulator.ty.dtype)
-    read = loads(product.result(unknown, index(0), i, j).value)
-    own = [load.source for load in read if all(uses(load, [var]) for var in (i, j))]
-    if not own or product.result_run(VECTOR) > 1:
+    vectors = product.result_run(VECTOR) > 1
+
+    def read(at) -> list:
+        return loads(product.result(unknown, index(0), i, at).value)
+
+    def alone(number: int, source) -> bool:
+        def access(at) -> list:
+            return [(source, tuple(read(at)[number].indices))]
+
+        if not vectors:
+            return True
+        return is_texture(source) and vector_run(access, product.columns, {i: product.rows}, VECTOR) == 1
+
+    found = [(number, load.source) for number, load in enumerate(read(j)) if all(uses(load, [v]) for v in (i, j))]
+    own = [source for number, source in found if alone(number, source)]
+    if not own:
         return 0.0
     return 1 + sum(DataType(str(source.dtype)).itemsize for source in own) / FLOAT_BYTES
 
