@@ -83,7 +83,7 @@ from adreno_networks import read, summary
 
 rows = read(Path(sys.argv[1]))
 found = [summary(row) for row in rows.values()]
-scratch = sum(kernel.get("scratch", 0) > 0 for row in rows.values() for kernel in row["kernels"])
+scratch = sum((kernel.get("scratch") or 0) > 0 for row in rows.values() for kernel in row["kernels"])
 print(json.dumps({"rows": len(rows), "kernels_with_scratch": scratch, "ms": sum(f["seconds"] for f in found) * 1e3}))
 END
 [ "$what" = rows ] && [ $code = 0 ] && echo '{"complete": true}'

@@ -277,7 +277,7 @@ def test_results_that_are_stored_one_by_one_have_registers():
     ("residual", "scope", "numbers"),
     [
         ((64, 16, 4), "global.texture", 0),  # texels along the columns, as results are stored
-        ((16, 64, 4), "global.texture", 2),  # along the rows: a texel is read for each result
+        ((16, 64, 4), "global.texture", 5),  # along the rows: a texel is read for each result
         ((16, 64, 4), "global", 0),
     ],
 )

@@ -23,6 +23,7 @@ from tvm import DataType, tirx
 from ....ir.kernel import Kernel
 from ....ir.texels import is_texture
 from ....ir.walk import loads
+from ....planner.texture_form import TEXEL
 from ....target import Limits
 from ...core.decisions import decide, declined, priced
 from ...core.expressions import uses
@@ -115,7 +116,8 @@ def _finished(product: MatmulProduct) -> float:
     own = [source for number, source in found if alone(number, source)]
     if not own:
         return 0.0
-    return 1 + sum(DataType(str(source.dtype)).itemsize for source in own) / FLOAT_BYTES
+    elements = TEXEL if vectors else 1  # a whole texel comes for each number, and all of them before the first result
+    return 1 + elements * sum(DataType(str(source.dtype)).itemsize for source in own) / FLOAT_BYTES
 
 
 def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> GpuGemm:

@@ -41,6 +41,7 @@ from .window_tiles import (
     product_tile,
     slide_tile,
     slide_tile_by_lines,
+    texel_taps,
     without_spills,
 )
 
@@ -200,7 +201,9 @@ class TexelReduction(WindowRule):
         sizes = {v: reduction.extents[v] for v in texel}
         results = prod(reduction.extents[v] for v in reduction.spatial)
         facts = {"results": results, "terms": _terms(reduction), **params.facts}
-        tile = decide("gpu_texel_reduction", SlideTile(1, 1, 1, params.taps, params.slide_threads), **facts)
+        tile = decide(
+            "gpu_texel_reduction", SlideTile(1, 1, 1, texel_taps(reduction, params), params.slide_threads), **facts
+        )
         return SlideNest(reduction, order, sizes, tile.taps, tile.threads, texel)
 
 

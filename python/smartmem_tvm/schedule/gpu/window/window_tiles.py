@@ -9,6 +9,10 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
+from tvm import DataType
+
+from ....ir.texels import is_texture
+from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ....target import Limits
 from ...core.expressions import largest_divisor
@@ -18,7 +22,7 @@ from .. import cost, machine
 from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..machine import ADDRESSES, FLOAT_BYTES, HALF_BYTES, VECTOR, WARP, Processor
 from ..occupancy import BlockTile, fits
-from ..thread_numbers import Held
+from ..thread_numbers import ADDRESSES_GEMM, Held
 from ..waves import most_registers, spills
 from .lines import Lines
 
@@ -332,6 +336,21 @@ def without_spills(tile: SlideTile, lines: Lines, sizes: Mapping, params: GpuWin
             break
         taps = prod(lines.reduction.extents[v] for v in unrolled) - 1  # one iterator less
     return replace(tile, taps=max(1, taps))
+
+
+def texel_taps(reduction: Reduction, params: GpuWindowParams) -> int:
+    """Return the most unrolled terms of a texel of results whose loads, all begun at once, an Adreno has registers for.
+
+    Where the core copies a texel's coordinates next to each other, they take as many numbers as a texel has of float32.
+    """
+    core = params.limits.adreno_core
+    if core is None:
+        return params.taps
+    read = loads(reduction.term)
+    each = sum(TEXEL * DataType(str(load.source.dtype)).itemsize / FLOAT_BYTES for load in read)
+    each += 0 if core.aliases else TEXEL * sum(is_texture(load.source) for load in read)
+    room = most_registers(core, params.slide_threads) * core.unit - ADDRESSES_GEMM - TEXEL
+    return max(1, min(params.taps, int(room // each))) if each else params.taps
 
 
 def slide_tile_by_lines(lines: Lines, axes: tuple, results: int, params: GpuWindowParams) -> SlideTile:
