@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import onnx
 import tvm
@@ -121,15 +121,17 @@ def opened(model: Model, shapes: Wanted, bind: Callable, load: Callable[[Model],
         one = {name: [_numbers(dim, at) for dim in shape] for name, shape in wanted.items()}
         return expanded(one, graph)
 
-    def at(*numbers: int) -> list[Model]:
-        return bound_to_each(model, lambda graph: sizes(graph, numbers), bind)
+    def at(*numbers: int, source: Model = model) -> list[Model]:
+        return bound_to_each(source, lambda graph: sizes(graph, numbers), bind)
 
     groups = len(at(*(span.most for span in spans)))  # first: an input may be too large at the bound
+    at(*(span.least for span in spans))
+    of_any_size = replace(model, program=None)  # a tile may have fewer items than a program of torch takes
     modules, models = [], []
     for number in range(groups):
 
         def one(*numbers: int, number: int = number) -> Model:
-            return at(*numbers)[number]
+            return at(*numbers, source=of_any_size)[number]
 
         made = _Group(number, spans[0], one, load).functions() if len(spans) == 1 else _both(number, spans, one, load)
         models += [each for each, _ in made]
