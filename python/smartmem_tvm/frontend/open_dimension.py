@@ -133,11 +133,35 @@ def opened(model: Model, shapes: Wanted, bind: Callable, load: Callable[[Model],
         def one(*numbers: int, number: int = number) -> Model:
             return at(*numbers, source=of_any_size)[number]
 
-        made = _Group(number, spans[0], one, load).functions() if len(spans) == 1 else _both(number, spans, one, load)
+        made = functions_of(number, spans, one, load)
         models += [each for each, _ in made]
         modules += [each for _, each in made]
     refuse_too_many(len(modules))
     return Opened(spans, with_sizes(modules), models, at)
+
+
+def functions_of(
+    number: int, spans: tuple[Range, ...], at: Callable, load: Callable
+) -> list[tuple[Model, tvm.IRModule]]:
+    """Return the model of each tile or capacity, with its module.
+
+    Parameters
+    ----------
+    number : int
+        The number of the group of functions, whose other dimensions have one size.
+    spans : tuple of Range
+        One or two open dimensions.
+    at : callable
+        A number for each -> the model.
+    load : callable
+        Model -> its module.
+
+    Raises
+    ------
+    UserError
+        If the model does something with the dimensions that is not known.
+    """
+    return _Group(number, spans[0], at, load).functions() if len(spans) == 1 else _both(number, spans, at, load)
 
 
 def _both(number: int, spans: tuple[Range, ...], at: Callable, load: Callable) -> list[tuple[Model, tvm.IRModule]]:
