@@ -38,7 +38,7 @@ def relax_pipeline(**options) -> tvm.transform.Pass:
     fixed = smartmem_pipeline(**options)
     chosen = Options(**options)
 
-    @tvm.transform.module_pass(opt_level=0, name="smartmem.relax_pipeline")
+    @tvm.transform.module_pass(opt_level=0, name="smartmem.pipeline")
     def pipeline(mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
         if not symbolic_functions(mod):
