@@ -78,7 +78,12 @@ def arrays(found):
     return [each.numpy() for each in found] if isinstance(found, tvm.ir.Array) else [found.numpy()]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+_LONG = ("rows", "images")  # a dozen tiles, and convolutions
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.device] if each in _LONG else []) for each in NETWORKS]
+)
 def test_any_size_is_right(name, caplog):
     build, shape, bound, sizes = NETWORKS[name]
     ours = machine(bounded(build, shape, bound))
