@@ -5,6 +5,7 @@
 python benchmarks/open_dimension.py                                       # ResNet-18, batches of 1 to 16
 python benchmarks/open_dimension.py bert.onnx ids:1..8,64 mask:1..8,64 --items 1 5 8
 python benchmarks/open_dimension.py bert.onnx ids:1,1..128 mask:1,1..128 --items 1 7 16 37 64 100 128 --rounds 50
+python benchmarks/open_dimension.py rec.onnx x:1,3,48,32..320 --check     # no times: results and kernels at 20 sizes
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from smartmem_tvm.frontend import read_open
 from smartmem_tvm.frontend.inputs import id_limits, random_inputs
 from smartmem_tvm.frontend.open_dimension import Opened
 from smartmem_tvm.graph_report import graph_cost
+
+_SIZES = 20  # sizes that are checked
+_SPREAD = 10  # primes among them, less one
 
 
 def processor_ms(calls: list, rounds: int) -> list[float]:
@@ -62,6 +66,45 @@ def _static(found: Opened, items: int) -> tuple[dict, Compiled, float]:
     return random_inputs(bound.inputs, id_limits(bound.proto)), static, time.process_time() - start
 
 
+def twenty(least: int, most: int) -> list[int]:
+    """Return sizes to check: both ends, powers of two and numbers beside them, and primes, spread over the range."""
+    primes = [n for n in range(max(2, least), most) if all(n % k for k in range(2, int(n**0.5) + 1))]
+    spread = {primes[round(at * (len(primes) - 1) / _SPREAD)] for at in range(_SPREAD + 1)} if primes else set()
+    near = sorted(n for k in range(1, 13) for n in (2**k - 1, 2**k, 2**k + 1) if least < n < most and n not in spread)
+    kept = sorted({least, most, *spread})
+    return sorted({*kept, *near[:: max(1, len(near) // (_SIZES - len(kept)) or 1)][: _SIZES - len(kept)]})
+
+
+def check(name: str, source: str, shapes: list[str]) -> dict:
+    """Return the largest error over twenty sizes, and the kernels of each function beside those of a static compile."""
+    start = time.process_time()
+    try:
+        found = read_open(source, parse_lists(shapes))
+    except smartmem_tvm.UserError as reason:
+        return {"model": name, "shapes": shapes, "refused": str(reason)}
+    model = smartmem_tvm.compile(found.module)
+    seconds, session, error = time.process_time() - start, reference(source), 0.0
+    (span,) = found.ranges
+    sizes = twenty(span.least, span.most)
+    for size in sizes:
+        (bound,) = found.at(size)
+        arrays = random_inputs(bound.inputs, id_limits(bound.proto))
+        for got, wanted in zip(model.run(arrays), session.run(None, arrays), strict=True):
+            if got.shape != wanted.shape:
+                raise AssertionError(f"{name}, {size}: {got.shape} instead of {wanted.shape}")
+            error = max(error, float(np.abs(got.astype("float64") - wanted).max() / max(np.abs(wanted).max(), 1e-30)))
+    kernels = []
+    for tile in (each for group in model.open for each in group["tiles"]):
+        (bound,) = found.at(tile["items"])
+        costs = (
+            graph_cost(model.graph, tile["function"]),
+            graph_cost(smartmem_tvm.optimize(smartmem_tvm.from_onnx(bound))),
+        )
+        kernels.append([tile["items"], *(number for each in costs for number in (each.kernels, each.layout_kernels))])
+    facts = {"model": name, "shapes": shapes, "sizes": sizes, "error": error, "compile_s": seconds}
+    return {**facts, "items, kernels, layout kernels, static kernels, static layout kernels": kernels}
+
+
 def main() -> None:
     """Measure one network."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -69,7 +112,13 @@ def main() -> None:
     parser.add_argument("shapes", nargs="*", help="shapes of its inputs, one dimension a range (default: x:1..16,...)")
     parser.add_argument("--items", type=int, nargs="+", default=[1, 3, 7], help="numbers of items")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument(
+        "--check", action="store_true", help="compare results and kernels at twenty sizes, without times"
+    )
     args = parser.parse_args()
+    if args.check:
+        print(json.dumps(check(Path(args.model).stem, args.model, args.shapes)))
+        return
     source = args.model or resnet18()
     start = time.process_time()
     found = read_open(source, parse_lists(args.shapes or ["x:1..16,3,224,224"]))

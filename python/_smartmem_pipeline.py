@@ -52,9 +52,9 @@ def _mend_types() -> None:
 
 def _pipeline(**options):
     """What ``relax.get_pipeline("smartmem")`` calls."""
-    import smartmem_tvm
+    from smartmem_tvm.frontend.relax_pipeline import relax_pipeline
 
-    return smartmem_tvm.pipeline.smartmem_pipeline(**options)
+    return relax_pipeline(**options)
 
 
 def _adreno(target):

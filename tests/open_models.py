@@ -6,6 +6,9 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+import smartmem_tvm
+from smartmem_tvm.frontend import from_onnx
+
 N = "n"
 
 
@@ -118,3 +121,33 @@ def dims(proto: onnx.ModelProto, span: str) -> dict[str, tuple]:
     """The shapes of its input, with the range for the open dimension."""
     (value,) = proto.graph.input
     return {"x": tuple(dim.dim_value or span for dim in value.type.tensor_type.shape.dim)}
+
+
+def compiled(proto, span):
+    """The model with an open dimension."""
+    return smartmem_tvm.compile(from_onnx(proto, dims(proto, span)))
+
+
+def behind(array, capacity, axis):
+    """Return the array at a capacity, with NaN, or the last id, behind it."""
+    shape = list(array.shape)
+    shape[axis] = capacity - shape[axis]
+    return np.concatenate([array, np.full(shape, np.nan if array.dtype.kind == "f" else 10, array.dtype)], axis)
+
+
+def check(proto, found, lengths):
+    """Compare with ONNX Runtime, also with NaN behind the length."""
+    axis = next(axis for axis, dim in enumerate(proto.graph.input[0].type.tensor_type.shape.dim) if dim.dim_param)
+    tiles = found.open[0]["tiles"]
+    for length in lengths:
+        x = drawn(proto, length, length)
+        wanted = expected(proto, x)
+        (got,) = found.run(x)
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        if "length" not in found.open[0]:
+            continue  # no operator of a drawn model mixes positions: it runs in tiles
+        tile = next(each for each in tiles if each["items"] >= length)
+        whole = found.run(behind(x, tile["items"], axis), np.array([length]), function=tile["function"])[0]
+        kept = tuple(slice(size) for size in got.shape)
+        np.testing.assert_array_equal(whole[kept], got)  # also with NaN behind the length

@@ -115,6 +115,13 @@ def renamed(gvar: ir.GlobalVar, name: str) -> ir.GlobalVar:
     return new
 
 
+def with_type(gvar: ir.GlobalVar, func: relax.Function) -> ir.GlobalVar:
+    """Return the variable of a function with its type, which passes may drop, and calls need."""
+    if gvar.ty.is_missing():
+        relax.expr._update_type(gvar, relax.FuncType([each.ty for each in func.params], func.ret_ty))
+    return gvar
+
+
 def executable(
     mod: tvm.IRModule, target: tvm.target.Target, build_kernels: Callable[[tvm.IRModule], tvm.runtime.Module]
 ) -> relax.VMExecutable:

@@ -99,6 +99,11 @@ def is_size(value: object) -> bool:
     return fits(value, int) and 0 <= value < 2**63
 
 
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number above zero."""
+    return is_size(value) and value > 0
+
+
 def _has(value: dict, key: str, shape: Shape) -> bool:
     name = key.removesuffix("?")
     return fits(value[name], shape) if name in value else name != key

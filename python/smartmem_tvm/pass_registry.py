@@ -267,7 +267,6 @@ _ENTRIES = (
     _ours(transform.ReadCodes),
     _ours(transform.FuseRows, make=_fuse_rows, needs_target=True),
     _ours(transform.FuseOperators, "DNNFusion 4.3, Table 3", _fuse_operators, needs_target=True),
-    _ours(transform.FuseSymbolic),
     _ours(transform.FuseAttention, make=_fuse_attention, needs_target=True),
     _ours(transform.StoreHalf, make=_store_half, needs_target=True),
     _ours(transform.ComputeHalf),

@@ -237,7 +237,7 @@ PHASES = (
     ),
     Phase("eliminate", ("eliminate-layout",)),
     # `read-codes` first: transposes of weights have no kernels by now, and other fusions see what products read.
-    Phase("fuse", ("read-codes", "fuse-rows", "fuse-operators", "fuse-symbolic")),
+    Phase("fuse", ("read-codes", "fuse-rows", "fuse-operators")),
     # After `fuse`: element-wise operators have joined the matmuls by now.
     Phase("fuse_attention", ("fuse-attention",)),
     # After fusion, when the tensors that go through memory are known, and before that memory is planned.

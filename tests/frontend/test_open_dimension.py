@@ -89,15 +89,6 @@ MIXED = {
         {},
         "operator 'divide' .* differs with the size of the open dimension",
     ),
-    "windows that go on by two": (
-        [
-            ("Unsqueeze", ["x", "one"], "u", {}),
-            ("Transpose", ["u"], "t", {"perm": [1, 2, 0]}),
-            ("Conv", ["t", "k"], "y", {"strides": [2], "pads": [1, 0]}),
-        ],
-        {"one": np.array([1]), "k": weights(2, 4, 2)},
-        "",
-    ),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 
 import smartmem_tvm
-from open_models import N, dims, drawn, expected, model, sentence, weights
+from open_models import N, check, compiled, dims, expected, model, sentence, weights
 from smartmem_tvm import UserError
 from smartmem_tvm.frontend import from_onnx
 from smartmem_tvm.frontend.open_length import capacities
@@ -83,34 +83,6 @@ REDUCED = {
         {"table": weights(16, 4), "zero": np.array([0])},
     ),
 }
-
-
-def compiled(proto, span):
-    return smartmem_tvm.compile(from_onnx(proto, dims(proto, span)))
-
-
-def behind(array, capacity, axis):
-    """The array at a capacity, with NaN, or the last id, behind it."""
-    shape = list(array.shape)
-    shape[axis] = capacity - shape[axis]
-    return np.concatenate([array, np.full(shape, np.nan if array.dtype.kind == "f" else 10, array.dtype)], axis)
-
-
-def check(proto, found, lengths):
-    axis = next(axis for axis, dim in enumerate(proto.graph.input[0].type.tensor_type.shape.dim) if dim.dim_param)
-    tiles = found.open[0]["tiles"]
-    for length in lengths:
-        x = drawn(proto, length, length)
-        wanted = expected(proto, x)
-        (got,) = found.run(x)
-        assert got.shape == wanted.shape
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
-        if "length" not in found.open[0]:
-            continue  # no operator of a drawn model mixes positions: it runs in tiles
-        tile = next(each for each in tiles if each["items"] >= length)
-        whole = found.run(behind(x, tile["items"], axis), np.array([length]), function=tile["function"])[0]
-        kept = tuple(slice(size) for size in got.shape)
-        np.testing.assert_array_equal(whole[kept], got)  # also with NaN behind the length
 
 
 @pytest.mark.parametrize("case", REDUCED)

@@ -25,6 +25,7 @@ from .._tvm import mapped
 from ..ir.graph import CALL_TIR
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
+from ..ir.mask_positions import Extent
 from ..ir.public_functions import MAIN
 from ..ir.walk import collect
 
@@ -37,7 +38,7 @@ class Mixed(Exception):
 
 @dataclass(frozen=True)
 class Share:
-    """Where the items of a tensor lie.
+    """Where the items of a tensor lie, or its positions.
 
     Attributes
     ----------
@@ -45,10 +46,24 @@ class Share:
         The axis along which items follow one another.
     each : int
         Elements of an item along it.
+    more, step : int
+        Of positions: there are ``(length + more) // step`` of them (`ir.mask_positions.Extent`).
     """
 
     axis: int
     each: int
+    more: int = 0
+    step: int = 1
+
+    @property
+    def extent(self) -> Extent:
+        """The elements along the axis."""
+        return Extent(self.each, self.more, self.step)
+
+    def facts(self) -> dict[str, int]:
+        """Return what `ir.several_sizes.TILE` says of it."""
+        rest = {"more": self.more, "step": self.step} if self.extent.of_one != Extent() else {}
+        return {"axis": self.axis, "each": self.each, **rest}
 
 
 @dataclass
@@ -77,6 +92,7 @@ class ItemWork:
 Shares = Share | None | list
 """Of a tensor, or of the tensors of a tuple."""
 SameNumbers = Callable[[np.ndarray, np.ndarray], bool]
+Grows = Callable[[int, int], bool]
 LOOPS = tvm.transform.Sequential(
     [
         relax.transform.DecomposeOpsForInference(),
@@ -106,7 +122,11 @@ def item_work(small: tvm.IRModule, large: tvm.IRModule, counts: tuple[int, int])
 
 
 def require_same_graph(
-    one: tvm.IRModule, other: tvm.IRModule, counts: tuple[int, int], same: SameNumbers | None = None
+    one: tvm.IRModule,
+    other: tvm.IRModule,
+    counts: tuple[int, int],
+    same: SameNumbers | None = None,
+    grows: Grows | None = None,
 ) -> None:
     """Refuse a model whose operators depend on the size of an open dimension.
 
@@ -119,6 +139,9 @@ def require_same_graph(
     same : callable, optional
         ``same(array, other array)``: whether two constants are alike; by default, whether they have the same numbers
         for each item.
+    grows : callable, optional
+        ``grows(size, other size)``: whether two sizes in a shape, or bounds of a slice, follow from the counts; by
+        default, whether they are multiples of them.
 
     Raises
     ------
@@ -126,11 +149,12 @@ def require_same_graph(
         If the models differ in an operator, an attribute or a constant. A shape may have a dimension with the size.
     """
     same = same or (lambda *arrays: _constants_alike(*arrays, counts))
+    grows = grows or (lambda a, b: a * counts[1] == b * counts[0])
     first, second = (list(bindings_of(mod)) for mod in (one, other))
     known = dict(zip((one[MAIN].params), other[MAIN].params, strict=True))
     for a, b in zip(first, second):
         name = operator_of(a.value)
-        if not _alike(a.value, b.value, known, counts, same):
+        if not _alike(a.value, b.value, known, grows, same):
             raise Mixed(f"operator '{name}' ('{a.var.name}') differs with the size of the open dimension")
         known[a.var] = b.var
     if len(first) != len(second):
@@ -327,7 +351,7 @@ def _same_numbers(small: np.ndarray, large: np.ndarray, counts: tuple[int, int],
     return all(np.array_equal(part, first) for part in parts)
 
 
-def _alike(one, other, known: Mapping, counts: tuple[int, int], same: SameNumbers) -> bool:
+def _alike(one, other, known: Mapping, grows: Grows, same: SameNumbers) -> bool:
     """Whether two expressions are the same for two sizes, under pairs of variables."""
     if isinstance(one, ir.Var):
         return known.get(one) == other
@@ -335,36 +359,32 @@ def _alike(one, other, known: Mapping, counts: tuple[int, int], same: SameNumber
         return False
     if isinstance(one, ir.Call):
         alike = one.op == other.op and tvm_ffi.structural_equal(one.attrs, other.attrs)
-        bounds = counts if operator_of(one) == _SLICE else None
+        bounds = operator_of(one) == _SLICE
         pairs = zip(one.args, other.args)
         return (
             alike
             and len(one.args) == len(other.args)
-            and all(_alike(a, b, known, counts, same) or (bounds and _bounds_alike(a, b, counts)) for a, b in pairs)
+            and all(_alike(a, b, known, grows, same) or (bounds and _bounds_alike(a, b, grows)) for a, b in pairs)
         )
     if isinstance(one, ir.Tuple):
         pairs = zip(one.fields, other.fields)
-        return len(one.fields) == len(other.fields) and all(_alike(a, b, known, counts, same) for a, b in pairs)
+        return len(one.fields) == len(other.fields) and all(_alike(a, b, known, grows, same) for a, b in pairs)
     if isinstance(one, relax.TupleGetItem):
         return known.get(one.tuple_value) == other.tuple_value and one.index == other.index
     if isinstance(one, ir.Constant) and hasattr(one.value, "numpy"):
         return one.value.same_as(other.value) or same(one.value.numpy(), other.value.numpy())
     if isinstance(one, relax.ShapeExpr):
         pairs = [(int(a), int(b)) for a, b in zip(one.values, other.values)]
-        return len(one.values) == len(other.values) and all(_grows(*pair, counts) for pair in pairs)
+        return len(one.values) == len(other.values) and all(a == b or grows(a, b) for a, b in pairs)
     return tvm_ffi.structural_equal(one, other)
 
 
-def _bounds_alike(one, other, counts: tuple[int, int]) -> bool:
+def _bounds_alike(one, other, grows: Grows) -> bool:
     """Whether the bounds of a slice are the same, or grow with the number of items."""
     if not (isinstance(one, ir.Tuple) and isinstance(other, ir.Tuple) and len(one.fields) == len(other.fields)):
         return False
     pairs = [[getattr(each, "value", None) for each in pair] for pair in zip(one.fields, other.fields)]
-    return all(isinstance(a, int) and isinstance(b, int) and _grows(a, b, counts) for a, b in pairs)
-
-
-def _grows(one: int, other: int, counts: tuple[int, int]) -> bool:
-    return one == other or one * counts[1] == other * counts[0]
+    return all(isinstance(a, int) and isinstance(b, int) and (a == b or grows(a, b)) for a, b in pairs)
 
 
 def _constants_alike(one: np.ndarray, other: np.ndarray, counts: tuple[int, int]) -> bool:

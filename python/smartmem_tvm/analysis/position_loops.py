@@ -54,12 +54,17 @@ class Reading:
         for var, extent in stage.extents.items():
             self.analyzer.bind(var, ir.Range(0, tirx.IntImm(var.ty.dtype, extent)))
         self.positions: dict = {}  # axis of the result -> variable of the position
+        self.numbers: dict = {}  # axis of the result -> the number of positions along it
         self.inside = self._positions()
         self.reduced: dict = {}  # variable that stands for a load -> whether it runs over all positions
         self.loads: dict = {}
         self.where: list[str] = []
         self.along: list = []  # iterators of sums that run over all positions
         self.text = self._text()
+
+    def _count(self, share: Share) -> int:
+        """Return the positions of a tensor at this length."""
+        return share.extent.of_one.of(self.length)
 
     def _positions(self) -> dict:
         store = self.stage.body
@@ -69,8 +74,9 @@ class Reading:
             if not any(var.same_as(each) for each in self.stage.spatial) or var in inside:
                 raise Mixed("has no loop over the positions")
             position = tirx.Var(f"position{share.axis}", var.ty)
-            self.analyzer.bind(position, ir.Range(0, tirx.IntImm(var.ty.dtype, self.length)))
+            self.analyzer.bind(position, ir.Range(0, tirx.IntImm(var.ty.dtype, self._count(share))))
             self.positions[share.axis] = position
+            self.numbers[share.axis] = share.extent.of_one
             inside[var] = position
             if share.each > 1:
                 rest = tirx.Var(f"rest{share.axis}", var.ty)
@@ -119,14 +125,18 @@ class Reading:
         each = tirx.const(share.each, index.ty.dtype)
         for axis, position in self.positions.items():
             rest = self.analyzer.simplify(index - position * each)
-            if not self._has_position(rest) and self._within(rest, share.each):
+            if (
+                self.numbers[axis] == share.extent.of_one
+                and not self._has_position(rest)
+                and self._within(rest, share.each)
+            ):
                 self.own.append((buffer, share.axis, axis))
                 return f"position {axis} + {rest}"
         for iterator in self.stage.reduction:
-            extent = self.stage.extents[iterator]
-            step = each if extent == self.length else tirx.const(1, index.ty.dtype)
+            extent, count = self.stage.extents[iterator], self._count(share)
+            step = each if extent == count else tirx.const(1, index.ty.dtype)
             rest = self.analyzer.simplify(index - iterator * step)
-            whole = extent in (self.length, self.length * share.each) and self._within(rest, share.each)
+            whole = extent in (count, count * share.each) and self._within(rest, share.each)
             if whole and iterator not in variables(rest) and not self._has_position(rest):
                 self.reduced[var].append((buffer, share.axis))
                 self.along.append(iterator)
@@ -148,7 +158,7 @@ class Reading:
 
     def _is_early(self, index, share: Share) -> bool:
         """Whether an index is that of a position that each length has."""
-        most = self.least * share.each
+        most = share.extent.of(self.least)
         if index in self.loads:
             values = self.values.get(self.loads[index].source)
             return values is not None and values.size > 0 and values.min() >= 0 and values.max() < most

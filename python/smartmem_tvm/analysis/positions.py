@@ -10,12 +10,14 @@ index along the positions of a tensor is one of
 - an iterator of a sum, or of a maximum, over all positions: the operand needs the identity behind ``n`` (`Need`),
 
 and anything else is refused. Everything besides has to be the same at both lengths: operators, attributes, values, and
-constants up to the positions that both have. Of softmax, means and windows the operator is known by its name.
+constants up to the positions that both have. Of softmax, means and windows the operator is known by its name. A window
+with a stride makes another number of positions of them (`position_windows`): each tensor has a number of its own, and
+those of the tensors that an operator reads and writes position by position must be the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,10 +27,15 @@ from tvm import ir, relax
 from .._tvm import mapped
 from ..ir.graph import CALL_TIR
 from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of
-from ..ir.mask_positions import LOWEST, ZERO
+from ..ir.mask_positions import LOWEST, ZERO, Extent
 from ..ir.public_functions import MAIN
 from .items import LOOPS, Mixed, Share, bindings_of, operator_of
 from .position_loops import Reading, Shares
+from .position_windows import CONVOLUTIONS, MAXIMA, MEANS, padding_along, window_along
+
+Numbers = Sequence[Extent]
+"""Numbers of positions that a tensor may have."""
+_PLAIN = (Extent(),)
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,10 @@ class OperatorWork:
     needs : list of Need
     kept : dict
         (operand, axis) -> axis of the result at whose position it is read, and nowhere else.
-    scaled : int
-        The times that the result is a mean over positions: it lacks the factor of capacity to length.
+    reads : list
+        Shares of each operand.
+    scaled : list of Share
+        Of those axes of the first operand over which the result is a mean: it lacks the factor of capacity to length.
     zero : set of int
         Axes along which the result is zero behind the length, if the needs are met.
     """
@@ -74,7 +83,8 @@ class OperatorWork:
     shares: Shares | list = ()
     needs: list[Need] = field(default_factory=list)
     kept: dict[tuple[int, int], int] = field(default_factory=dict)
-    scaled: int = 0
+    reads: list = field(default_factory=list)
+    scaled: list[Share] = field(default_factory=list)
     zero: set[int] = field(default_factory=set)
 
 
@@ -92,6 +102,33 @@ class LengthWork:
     inputs: list[Shares]
     outputs: list[Shares]
     operators: list[OperatorWork]
+
+    @property
+    def numbers(self) -> list[Extent]:
+        """The numbers of positions that tensors have."""
+        return _distinct([Extent(), *_numbers_of([each.shares for each in self.operators])])
+
+    def fits(self, mod: tvm.IRModule, length: int) -> bool:
+        """Whether each result of the model at a length has the positions that are known of it."""
+        bindings = list(bindings_of(mod))
+        pairs = zip(bindings, self.operators, strict=True)
+        return all(_has_sizes(each.var.ty, found.shares, length) for each, found in pairs)
+
+
+def _has_sizes(ty, shares, length: int) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return all(_has_sizes(*pair, length) for pair in zip(ty.fields, shares, strict=True))
+    return all(_shape(ty)[share.axis] == share.extent.of(length) for share in shares)
+
+
+def _numbers_of(shares) -> list[Extent]:
+    if isinstance(shares, list):
+        return [number for each in shares for number in _numbers_of(each)]
+    return [share.extent.of_one for share in shares]
+
+
+def _distinct(numbers: Numbers) -> list[Extent]:
+    return list(dict.fromkeys(numbers))
 
 
 def length_work(small: tvm.IRModule, large: tvm.IRModule, lengths: tuple[int, int], least: int) -> LengthWork:
@@ -112,15 +149,16 @@ def length_work(small: tvm.IRModule, large: tvm.IRModule, lengths: tuple[int, in
     """
     known: dict = {}
     for before, var in zip(small[MAIN].params, large[MAIN].params, strict=True):
-        known[var] = _shares_of_type(before.ty, var.ty, lengths, f"input '{var.name}'")
-    found = []
+        known[var] = _shares_of_type(before.ty, var.ty, lengths, f"input '{var.name}'", [Extent()])
+    found, numbers = [], [Extent()]
     for before, binding in zip(bindings_of(small), bindings_of(large)):
         name = operator_of(binding.value)
         try:
-            work = _Operator(small, large, before, binding, lengths, least).work()
+            work = _Operator(small, large, before, binding, lengths, least, known, numbers).work()
         except (Mixed, Opaque) as reason:
             raise Mixed(f"operator '{name}' ('{binding.var.name}') {reason}") from None
         known[binding.var] = work.shares
+        numbers = _distinct([*numbers, *_numbers_of(work.shares)])
         found.append(work)
     result = large[MAIN].body.body
     outputs = [known[each] for each in (result.fields if isinstance(result, ir.Tuple) else [result])]
@@ -128,13 +166,20 @@ def length_work(small: tvm.IRModule, large: tvm.IRModule, lengths: tuple[int, in
     return LengthWork([known[var] for var in large[MAIN].params], outputs, found)
 
 
-def shares_of(small: Sequence[int], large: Sequence[int], lengths: tuple[int, int], what: str) -> Shares:
+def shares_of(
+    small: Sequence[int], large: Sequence[int], lengths: tuple[int, int], what: str, numbers: Numbers = _PLAIN
+) -> Shares:
     """Return where the positions of a tensor lie, from its shapes at two lengths.
+
+    Parameters
+    ----------
+    numbers : sequence of Extent
+        Numbers of positions that it may have: the first one that fits is taken.
 
     Raises
     ------
     Mixed
-        If a dimension is no multiple of the lengths.
+        If a dimension is no multiple of the numbers.
     """
     if len(small) != len(large):
         raise Mixed(f"{what} has another number of dimensions for another length".strip())
@@ -142,11 +187,20 @@ def shares_of(small: Sequence[int], large: Sequence[int], lengths: tuple[int, in
     for axis, (a, b) in enumerate(zip(small, large)):
         if a == b:
             continue
-        each, rest = divmod(a, lengths[0])
-        if rest or each * lengths[1] != b:
+        extent = extent_of(a, b, lengths, numbers)
+        if extent is None:
             raise Mixed(f"{what} has a dimension that is no multiple of the length".strip())
-        found.append(Share(axis, each))
+        found.append(Share(axis, *extent))
     return tuple(found)
+
+
+def extent_of(small: int, large: int, lengths: tuple[int, int], numbers: Numbers) -> Extent | None:
+    """Return what gives both sizes at the two lengths: a multiple of one of the numbers; None if there is none."""
+    for number in numbers:
+        counts = [number.of(length) for length in lengths]
+        if counts[0] > 0 and not small % counts[0] and small // counts[0] * counts[1] == large:
+            return number._replace(each=small // counts[0])
+    return None
 
 
 def operands(value) -> list:
@@ -171,25 +225,36 @@ def _shape(ty) -> tuple[int, ...]:
     return tuple(map(int, ty.shape)) if getattr(ty, "shape", None) else ()
 
 
-def _shares_of_type(before, ty, lengths, what: str):
+def _shares_of_type(before, ty, lengths, what: str, numbers: Numbers):
     if isinstance(ty, relax.TupleType):
-        return [_shares_of_type(*pair, lengths, what) for pair in zip(before.fields, ty.fields, strict=True)]
-    return shares_of(_shape(before), _shape(ty), lengths, what)
+        return [_shares_of_type(*pair, lengths, what, numbers) for pair in zip(before.fields, ty.fields, strict=True)]
+    return shares_of(_shape(before), _shape(ty), lengths, what, numbers)
 
 
 class _Operator:
     """One operator at two lengths."""
 
-    def __init__(self, small, large, before, binding, lengths: tuple[int, int], least: int):
+    def __init__(self, small, large, before, binding, lengths, least: int, known: Mapping, numbers: Numbers):
         self.modules, self.values = (small, large), (before.value, binding.value)
         self.vars, self.lengths, self.least = (before.var, binding.var), lengths, least
         self.operands = operands(before.value), operands(binding.value)
-        pairs = list(zip(*self.operands, strict=True))
-        self.shares = [_shares_of_type(a.ty, b.ty, lengths, "it reads a tensor that") for a, b in pairs]
-        result = _shares_of_type(before.var.ty, binding.var.ty, lengths, "")
-        self.found = OperatorWork(operator_of(binding.value), result)
+        own = [number for each in self.operands[1] for number in _numbers_of(known.get(each, ()))]
+        self.numbers = _distinct(own) or numbers  # those that it reads; of what it reads none, any of the model
+        self.shares = [
+            known[b]
+            if b in known
+            else _shares_of_type(a.ty, b.ty, lengths, "it reads a tensor that", _distinct([*self.numbers, *numbers]))
+            for a, b in zip(*self.operands, strict=True)
+        ]
+        self.found = OperatorWork(operator_of(binding.value), reads=self.shares)
 
     def work(self) -> OperatorWork:
+        if isinstance(self.values[1], ir.Call) and self.shares and _any(self.shares[0]):
+            window = WINDOWS.get(self.found.name)
+            if window is not None:
+                self.found.shares = window(self)
+                return self.found
+        self.found.shares = _shares_of_type(*(each.ty for each in self.vars), self.lengths, "", self.numbers)
         if not isinstance(self.values[1], ir.Call) or not any(map(_any, [*self.shares, self.found.shares])):
             return self.found
         known = _BY_NAME.get(self.found.name)
@@ -218,7 +283,7 @@ class _Operator:
         for number, ((_, before, one), (var, args, other)) in enumerate(zip(first, second), 1):
             self._kernel((one, other), (before, args), known, number == len(second))
             shapes = [shape_of(each.outputs[0]) for each in (one, other)]
-            known[var] = shares_of(*shapes, self.lengths, "a part of it"), None
+            known[var] = shares_of(*shapes, self.lengths, "a part of it", self.numbers), None
 
     def _kernels(self, number: int) -> tuple[list, list]:
         """Return the parameters of the operator's program, and of each kernel of it variable, arguments and loops."""
@@ -257,7 +322,7 @@ class _Operator:
         for before, buffer, one, other in zip(small.inputs, large.inputs, *args, strict=True):
             if _is_array(other):
                 place, pair = None, (one, other)
-                found = shares_of(_shape(one.ty), _shape(other.ty), self.lengths, "")
+                found = shares_of(_shape(one.ty), _shape(other.ty), self.lengths, "", self.numbers)
             else:
                 found, place = known[other]
                 pair = tuple(each[place] for each in self.operands) if place is not None else (None, None)
@@ -267,7 +332,10 @@ class _Operator:
                     held[each] = array.value.numpy()
         for before, stage in zip(small.stages, large.stages):
             for one, other in zip(before.outputs, stage.outputs, strict=True):
-                shares[0][one] = shares[1][other] = shares_of(shape_of(one), shape_of(other), self.lengths, "")
+                found = shares_of(shape_of(one), shape_of(other), self.lengths, "", self.numbers)
+                if other in large.outputs and last:
+                    found = self.found.shares
+                shares[0][one] = shares[1][other] = found
             readings = [
                 Reading(each, shares[number], self.lengths[number], self.least, values[number])
                 for number, each in enumerate((before, stage))
@@ -286,7 +354,8 @@ class _Operator:
     def _alike(self, before: Stage, stage: Stage) -> bool:
         pairs = zip(before.iters, stage.iters)
         return len(before.iters) == len(stage.iters) and all(
-            (a := int(one.dom.extent)) == (b := int(other.dom.extent)) or a * self.lengths[1] == b * self.lengths[0]
+            (a := int(one.dom.extent)) == (b := int(other.dom.extent))
+            or extent_of(a, b, self.lengths, self.numbers) is not None
             for one, other in pairs
         )
 
@@ -320,22 +389,37 @@ def _mean(operator: _Operator) -> bool:
     rank = len(_shape(operator.operands[1][0].ty))
     axes = operator.along(range(rank) if attrs.axis is None else list(map(int, attrs.axis)))
     operator.need(axes, ZERO)
-    operator.found.scaled = len(axes)
+    operator.found.scaled = [each for each in operator.shares[0] if each.axis in axes]
     return bool(axes)
 
 
-def _window(operator: _Operator) -> bool:
-    """A convolution, or a maximum over windows: reads behind the length find what is in the padding."""
-    attrs = operator.values[1].attrs
-    layout = str(attrs.layout if operator.found.name.startswith("nn.max") else attrs.data_layout)
-    axes, sides = [each.axis for each in operator.shares[0]], [each for each in layout if each in "DHW"]
-    for axis in axes:
-        if layout[axis] not in sides or any(map(_any, operator.shares[1:])):
+def _window(operator: _Operator) -> Shares:
+    """A convolution, or a pool: reads behind the length find what is in the padding."""
+    name, attrs = operator.found.name, operator.values[1].attrs
+    if any(map(_any, operator.shares[1:])):
+        raise Mixed("is a window whose weights have positions")
+    sizes = _shape(operator.operands[1][1].ty) if name in CONVOLUTIONS else ()
+    return _slid(operator, lambda axis: window_along(name, attrs, sizes, axis), LOWEST if name in MAXIMA else ZERO)
+
+
+def _padding(operator: _Operator) -> Shares:
+    """Zeros around the positions."""
+    return _slid(operator, lambda axis: padding_along(operator.values[1].attrs, axis), ZERO)
+
+
+def _slid(operator: _Operator, window_of: Callable, fill: str) -> Shares:
+    found = []
+    for share in operator.shares[0]:
+        window = window_of(share.axis)
+        if window is None:
             raise Mixed("is a window along something else than the positions")
-        if int(attrs.strides[sides.index(layout[axis])]) != 1:
-            raise Mixed("is a window that goes on by more than one position")
-    operator.need(axes, LOWEST if operator.found.name.startswith("nn.max") else ZERO)
-    return bool(axes)
+        if window.reads_behind:
+            operator.need([share.axis], fill)
+        found.append(window.share(share, operator.least))
+    for number, var in enumerate(operator.vars):
+        if not _has_sizes(var.ty, found, operator.lengths[number]):
+            raise Mixed("is a window with another number of results than its size says")
+    return tuple(found)
 
 
 def _running_sum(operator: _Operator) -> bool:
@@ -347,19 +431,16 @@ _BY_NAME = {
     "nn.softmax": _softmax,
     "nn.log_softmax": _softmax,
     "mean": _mean,
-    "nn.conv1d": _window,
-    "nn.conv2d": _window,
-    "nn.conv3d": _window,
-    "nn.max_pool1d": _window,
-    "nn.max_pool2d": _window,
     "cumsum": _running_sum,
 }
 """Operators whose loops say less than their name: name -> what notes their needs, and whether there are any."""
+WINDOWS = {**dict.fromkeys((*CONVOLUTIONS, *MAXIMA, *MEANS), _window), "nn.pad": _padding}
+"""Operators that read neighbours: name -> what notes their needs, and returns where positions of the result lie."""
 
 
-def same_prefix(one: np.ndarray, other: np.ndarray, shares: Shares, lengths: tuple[int, int]) -> bool:
+def same_prefix(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether a constant at one length is the beginning of the constant at another one."""
-    shortest = min(lengths)
-    for share in shares:
-        one, other = (each.take(range(shortest * share.each), share.axis) for each in (one, other))
-    return one.shape == other.shape and np.array_equal(one, other, one.dtype.kind == "f")
+    if one.ndim != other.ndim:
+        return False
+    common = tuple(slice(min(pair)) for pair in zip(one.shape, other.shape))
+    return np.array_equal(one[common], other[common], one.dtype.kind == "f")

@@ -10,7 +10,7 @@ Rows of ``v`` are multiplied by zero: zeros are as good as the numbers that the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tvm import ir, sym, tirx
@@ -18,13 +18,13 @@ from tvm import ir, sym, tirx
 from .._tvm import mapped
 from ..ir.index_map import function_name, variables
 from ..ir.kernel import Kernel, Stage, shape_of, substitute
-from ..ir.mask_positions import LOWEST, ZERO
+from ..ir.mask_positions import LOWEST, ZERO, Extent
 from .row_chain import summand
 
 ANYTHING, ZEROS = "anything", "zeros"
 """What may be behind the length, instead of what the program computes."""
-Axes = dict[int, str]
-"""Axis -> one of two words; none for an axis of which nothing is known."""
+Axes = dict[int, tuple[str, Extent]]
+"""Axis -> one of two words, and the elements before the length; none for an axis of which nothing is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,8 @@ class UnreadPositions:
     length : buffer or None
         The input with the length; None if the kernel has none.
     capacity : int
+    numbers : sequence of Extent
+        The numbers of positions that tensors have: other ones than the length where a window goes on by several.
     values : dict
         Tensor -> its axes that are ``zero`` or ``lowest`` behind the length: what `computed` finds.
     """
@@ -44,20 +46,31 @@ class UnreadPositions:
     kernel: Kernel
     length: object
     capacity: int
+    numbers: Sequence[Extent] = (Extent(),)
     values: dict = field(default_factory=dict, init=False)
 
-    def hides(self, condition, index, each: int, analyzer) -> bool:
-        """Whether a condition only holds where ``index < length * each``."""
+    def extents(self, size: int) -> list[Extent]:
+        """Return what the elements before the length may be along an axis."""
+        found = []
+        for number in self.numbers:
+            count = number.of(self.capacity)
+            if count > 0 and size % count == 0:
+                found.append(number._replace(each=size // count))
+        return found
+
+    def hides(self, condition, index, extent: Extent, analyzer) -> bool:
+        """Whether a condition only holds where an index is before the length."""
         if isinstance(condition, tirx.And):
-            return self.hides(condition.a, index, each, analyzer) or self.hides(condition.b, index, each, analyzer)
+            return any(self.hides(part, index, extent, analyzer) for part in (condition.a, condition.b))
         if not isinstance(condition, tirx.LT) or self.length is None:
             return False
         most = tirx.Var("length", str(self.length.dtype))
         bound = mapped(condition.b, (ir.TensorLoad, lambda load: most if load.source.same_as(self.length) else load))
         if most not in variables(bound):
             return False
-        wanted = tirx.Cast(condition.a.ty.dtype, most) if condition.a.ty.dtype != most.ty.dtype else most
-        more = analyzer.simplify(bound - wanted * tirx.const(each, condition.a.ty.dtype))
+        wanted = extent.of(most)
+        wanted = tirx.Cast(condition.a.ty.dtype, wanted) if condition.a.ty.dtype != most.ty.dtype else wanted
+        more = analyzer.simplify(bound - wanted)
         return _is_zero(more) and _is_zero(analyzer.simplify(condition.a - index))
 
     def computed(self, inputs: Mapping) -> Axes:
@@ -71,11 +84,12 @@ class UnreadPositions:
     def _computed(self, stage: Stage) -> Axes:
         found = {}
         for axis, var in enumerate(stage.body.indices):
-            if not any(var.same_as(each) for each in stage.spatial) or stage.extents[var] % self.capacity:
+            if stage.reduction or not any(var.same_as(each) for each in stage.spatial):
                 continue
-            state = None if stage.reduction else _Place(self, stage, var, stage.extents[var]).state(stage.body.value)
-            if state:
-                found[axis] = state
+            for extent in self.extents(stage.extents[var]):
+                state = _Place(self, stage, var, extent).state(stage.body.value)
+                if state and axis not in found:
+                    found[axis] = state, extent
         return found
 
     def unread(self, result: Axes) -> dict:
@@ -94,54 +108,53 @@ class UnreadPositions:
                 return {}
         for stage in reversed(self.kernel.stages[:-1]):
             found = self._unread(stage.body.buffer, known)  # no loop writes zeros into what a kernel keeps for itself
-            known[stage.body.buffer] = {axis: word for axis, word in found.items() if word == ANYTHING}
+            known[stage.body.buffer] = {axis: each for axis, each in found.items() if each[0] == ANYTHING}
         known |= {buffer: self._unread(buffer, known) for buffer in self.kernel.inputs}
         return {buffer: known[buffer] for buffer in self.kernel.inputs}
 
     def _unread(self, buffer, known: Mapping) -> Axes:
         found = {}
         for axis, size in enumerate(shape_of(buffer)):
-            if size % self.capacity:
-                continue
-            words = [
-                word
-                for stage in self.kernel.stages
-                if stage.reads(buffer)
-                for word in self._reads(stage, buffer, axis, known.get(stage.body.buffer, {}))
-            ]
-            if words and None not in words:
-                found[axis] = ZEROS if ZEROS in words else ANYTHING
+            for extent in self.extents(size):
+                words = [
+                    word
+                    for stage in self.kernel.stages
+                    if stage.reads(buffer)
+                    for word in self._reads(stage, buffer, axis, extent, known.get(stage.body.buffer, {}))
+                ]
+                if words and None not in words and axis not in found:
+                    found[axis] = ZEROS if ZEROS in words else ANYTHING, extent
         return found
 
-    def _reads(self, stage: Stage, buffer, axis: int, result: Axes) -> list[str | None]:
+    def _reads(self, stage: Stage, buffer, axis: int, extent: Extent, result: Axes) -> list[str | None]:
         """Return, for each load of a tensor, what may be behind the length along an axis; None if it is read."""
-        reading = _Stage(self, stage, result)
-        return [reading.word(*each, axis) for each in guarded_loads(stage.body.value, buffer)]
+        reading = _Stage(self, stage, result, extent.of_one)
+        return [reading.word(*each, axis, extent) for each in guarded_loads(stage.body.value, buffer)]
 
 
 class _Stage:
-    """The loads of a stage, whose result is unread along some axes."""
+    """The loads of a stage, whose result is unread along some axes; those with one number of positions are seen."""
 
-    def __init__(self, whole: UnreadPositions, stage: Stage, result: Axes):
+    def __init__(self, whole: UnreadPositions, stage: Stage, result: Axes, number: Extent):
         self.whole, self.stage = whole, stage
         self.analyzer = sym.Analyzer()
         for var, extent in stage.extents.items():
             self.analyzer.bind(var, ir.Range(0, tirx.IntImm(var.ty.dtype, extent)))
         self.places = []
-        for axis in result:
+        for axis, (_, extent) in result.items():
             var = stage.body.indices[axis]
-            if any(var.same_as(each) for each in stage.spatial):
-                each = stage.extents[var] // whole.capacity
+            if extent.of_one == number and any(var.same_as(each) for each in stage.spatial):
+                each = extent.each
                 position, inside = tirx.Var("position", var.ty), tirx.Var("rest", var.ty)
-                self.analyzer.bind(position, ir.Range(0, tirx.IntImm(var.ty.dtype, whole.capacity)))
+                self.analyzer.bind(position, ir.Range(0, tirx.IntImm(var.ty.dtype, number.of(whole.capacity))))
                 self.analyzer.bind(inside, ir.Range(0, tirx.IntImm(var.ty.dtype, each)))
                 self.places.append((var, position, position * tirx.const(each, var.ty.dtype) + inside))
 
-    def word(self, load, conditions: list, as_index: bool, axis: int) -> str | None:
+    def word(self, load, conditions: list, as_index: bool, axis: int, extent: Extent) -> str | None:
         if as_index:
             return None  # anything might be the number of a row that a table has not
-        index, each = load.indices[axis], shape_of(load.source)[axis] // self.whole.capacity
-        if any(self.whole.hides(condition, index, each, self.analyzer) for condition in conditions):
+        index, each = load.indices[axis], extent.each
+        if any(self.whole.hides(condition, index, extent, self.analyzer) for condition in conditions):
             return ANYTHING
         for var, position, value in self.places:
             at = self.analyzer.simplify(substitute(index, {var: value}) - position * tirx.const(each, index.ty.dtype))
@@ -151,16 +164,16 @@ class _Stage:
         bound = self.analyzer.const_int_bound(index)
         if not any(isinstance(each, ir.TensorLoad) for each in variables(index)) and _is_first(index, bound, each):
             return ANYTHING
-        return self._summed(load, index)
+        return self._summed(load, index, extent)
 
-    def _summed(self, load, index) -> str | None:
+    def _summed(self, load, index, extent: Extent) -> str | None:
         """Return `ZEROS` if a load is a part of a sum whose terms are zero behind the length."""
         key = next((var for var in self.stage.reduction if var.same_as(index)), None)
         term = summand(self.stage) if key is not None else None
-        if term is None or self.stage.extents[key] % self.whole.capacity:
+        if term is None or self.stage.extents[key] != extent.of(self.whole.capacity):
             return None
-        place = _Place(self.whole, self.stage, key, self.stage.extents[key])
-        with_zeros = _Place(self.whole, self.stage, key, self.stage.extents[key], load.source)
+        place = _Place(self.whole, self.stage, key, extent)
+        with_zeros = _Place(self.whole, self.stage, key, extent, load.source)
         return ZEROS if place.state(term) == with_zeros.state(term) == ZERO else None
 
 
@@ -181,7 +194,7 @@ class _Place:
     whole: UnreadPositions
     stage: Stage
     key: tirx.Var
-    extent: int
+    extent: Extent
     zeros: object = None
 
     def state(self, expr) -> str | None:
@@ -190,9 +203,7 @@ class _Place:
             value = float(expr.value)
             return ZERO if value == 0 else LOWEST if value == float("-inf") else None
         if isinstance(expr, tirx.Select):
-            analyzer = sym.Analyzer()
-            each = self.extent // self.whole.capacity
-            if self.whole.hides(expr.condition, self.key, each, analyzer):
+            if self.whole.hides(expr.condition, self.key, self.extent, sym.Analyzer()):
                 return self.state(expr.false_value)
             first, second = self.state(expr.true_value), self.state(expr.false_value)
             return first if first == second else None
@@ -218,7 +229,8 @@ class _Place:
             if index.same_as(self.key):
                 if self.zeros is not None and load.source.same_as(self.zeros):
                     return ZERO
-                return self.whole.values.get(load.source, {}).get(axis)
+                state, extent = self.whole.values.get(load.source, {}).get(axis, (None, None))
+                return state if extent == self.extent else None
         return None
 
 

@@ -19,6 +19,7 @@ from ..ir.graph import continue_log
 from ..ir.public_functions import MAIN, public_functions
 from ..ir.several_sizes import size_functions, tile_groups, with_kernels_once
 from ..ir.sizes import LARGE, STREAMED
+from ..ir.symbolic_inputs import symbolic_functions
 from ..output_check import OutputCheck
 from ..pipeline import (
     BASELINE_PHASES,
@@ -111,6 +112,15 @@ def compile(
     """
     _require_functions(mod)
     target = _with_host(target)
+    if symbolic := symbolic_functions(mod):
+        name, (first, *_) = next(iter(symbolic.items()))
+        _logger.warning(
+            "TVM's default pipeline compiles this module, as dimension '%s' of function '%s' is symbolic: give sizes, "
+            "or compile it with relax_pipeline='smartmem', which leaves dimensions open.",
+            first.name,
+            name,
+        )
+        return _compile_default(mod, target)
     return sliced_to_fit(
         options or Options(), lambda chosen: _compile(mod, target, chosen, graph_phases(target), observe)
     )

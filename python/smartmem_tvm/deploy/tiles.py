@@ -11,7 +11,7 @@ import tvm
 
 from ..errors import UserError, shape_text
 from ..ir.mask_positions import LENGTH
-from ..ir.several_sizes import open_shape, places_of
+from ..ir.several_sizes import extent_at, open_shape, places_of
 from ..tensor_arrays import array_of
 from .arguments import Parameter, TensorKind, foreign, in_order, parameter_of_file
 
@@ -237,7 +237,7 @@ def _longer(value: object, share: Sequence[Mapping], capacity: int, count: int):
 def _cut(array: np.ndarray, share: Sequence[Mapping], count: int) -> np.ndarray:
     there = [slice(None)] * array.ndim
     for place in share:
-        there[place["axis"]] = slice(count * place["each"])
+        there[place["axis"]] = slice(extent_at(place).of(count))
     return np.ascontiguousarray(array[tuple(there)]) if share else array
 
 

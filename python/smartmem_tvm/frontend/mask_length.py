@@ -18,11 +18,12 @@ import tvm
 from tvm import ir, relax
 
 from smartmem_tvm.analysis.items import bindings_of, operator_of
+from smartmem_tvm.analysis.position_loops import Shares
 from smartmem_tvm.analysis.positions import LengthWork, OperatorWork, operands
 from smartmem_tvm.ir.block import with_args
 from smartmem_tvm.ir.graph import CALL_TIR
 from smartmem_tvm.ir.kernel import substitute
-from smartmem_tvm.ir.mask_positions import LENGTH, ZERO, length_parameter, masked, scaled
+from smartmem_tvm.ir.mask_positions import LENGTH, ZERO, Extent, length_parameter, masked, scaled
 from smartmem_tvm.ir.public_functions import MAIN
 
 # Results are zero where the first operand is, and finite where it is finite.
@@ -55,8 +56,8 @@ class _Masks:
         self.made = {each.var: number for number, each in enumerate(self.bindings)}
         self.shares = dict(zip(main.params, self.work.inputs, strict=True))
         self.shares |= {each.var: found.shares for each, found in zip(self.bindings, self.work.operators, strict=True)}
-        self.zeros: dict[ir.Var, dict[int, int]] = {}  # tensor whose readers read zeros -> its axes
-        self.own: dict[tuple[int, int], dict[str, dict[int, int]]] = {}  # (binding, operand) -> fill -> axes
+        self.zeros: dict[ir.Var, dict[int, Extent]] = {}  # tensor whose readers read zeros -> its axes
+        self.own: dict[tuple[int, int], dict[str, dict[int, Extent]]] = {}  # (binding, operand) -> fill -> axes
         self.builder = relax.BlockBuilder(self.mod)
         self.length = length_parameter()
 
@@ -84,23 +85,15 @@ class _Masks:
             need.operand: True for need in found.needs if need.factor and self._is_zero(read[need.operand], need.axis)
         }
         for need in found.needs:
-            value, each = read[need.operand], self._each(read[need.operand], number, need)
+            value, extent = read[need.operand], _extent(found.reads[need.operand], need.axis)
             if need.fill == ZERO and self._is_zero(value, need.axis):
                 continue
             finite = need.factor and bool(zero)
             if need.fill == ZERO and isinstance(value, ir.Var):
                 at, axis = self._moved(value, need.axis, finite)
-                self.zeros.setdefault(at, {})[axis] = self._share(at, axis)
+                self.zeros.setdefault(at, {})[axis] = _extent(self.shares[at], axis)
             else:
-                self.own.setdefault((number, need.operand), {}).setdefault(need.fill, {})[need.axis] = each
-
-    def _each(self, value, number: int, need) -> int:
-        if isinstance(value, ir.Var):
-            return self._share(value, need.axis)
-        return int(value.ty.shape[need.axis]) // self.capacity
-
-    def _share(self, var, axis: int) -> int:
-        return next(each.each for each in self.shares[var] if each.axis == axis)
+                self.own.setdefault((number, need.operand), {}).setdefault(need.fill, {})[need.axis] = extent
 
     def _is_zero(self, value, axis: int) -> bool:
         """Whether a tensor is zero behind the length along an axis."""
@@ -148,7 +141,7 @@ class _Masks:
             before = relax.DataflowVar(f"{binding.var.name}_of_capacity", binding.var.ty)
             new.append(relax.VarBinding(before, value))
             shape, dtype = _type(binding.var)
-            kernel = scaled(shape, dtype, self.capacity, found.scaled)
+            kernel = scaled(shape, dtype, self.capacity, [each.extent for each in found.scaled])
             new.append(relax.VarBinding(binding.var, self._call(kernel, "mean_of_positions", before)))
         self._zeros(binding.var, new, instead)
 
@@ -165,7 +158,7 @@ class _Masks:
         if var in self.zeros:
             instead[var] = self._masked(var, self.zeros[var], ZERO, new)
 
-    def _masked(self, operand, axes: dict[int, int], fill: str, new: list) -> relax.Var:
+    def _masked(self, operand, axes: dict[int, Extent], fill: str, new: list) -> relax.Var:
         shape, dtype = _type(operand)
         var = relax.DataflowVar(f"{getattr(operand, 'name', 'constant')}_masked", operand.ty)
         kernel = masked(shape, dtype, dict(sorted(axes.items())), fill)
@@ -174,6 +167,10 @@ class _Masks:
 
     def _call(self, kernel, name: str, operand):
         return relax.call_tir(self.builder.add_func(kernel, name), relax.Tuple([operand, self.length]), operand.ty)
+
+
+def _extent(shares: Shares, axis: int) -> Extent:
+    return next(each.extent for each in shares if each.axis == axis)
 
 
 def _type(value) -> tuple[tuple[int, ...], str]:

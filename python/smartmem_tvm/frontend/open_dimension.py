@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 import tvm
@@ -26,7 +26,7 @@ from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE, with_sizes
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
-_PROBES = (2, 3)  # items; with 1 a shape would not show which axis has the items
+_LEAST_PROBE = 2  # items; with 1 a shape would not show which axis has the items
 # Items of tiles, powers of 2 and numbers half-way. Chosen: with padding to the next one at most a third of a tile's
 # items is for nothing. 64 is the largest as weights are then read seldom enough (`_WEIGHT`).
 _TILES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -121,21 +121,47 @@ def opened(model: Model, shapes: Wanted, bind: Callable, load: Callable[[Model],
         one = {name: [_numbers(dim, at) for dim in shape] for name, shape in wanted.items()}
         return expanded(one, graph)
 
-    def at(*numbers: int) -> list[Model]:
-        return bound_to_each(model, lambda graph: sizes(graph, numbers), bind)
+    def at(*numbers: int, source: Model = model) -> list[Model]:
+        return bound_to_each(source, lambda graph: sizes(graph, numbers), bind)
 
     groups = len(at(*(span.most for span in spans)))  # first: an input may be too large at the bound
+    at(*(span.least for span in spans))
+    of_any_size = replace(model, program=None)  # a tile may have fewer items than a program of torch takes
     modules, models = [], []
     for number in range(groups):
 
         def one(*numbers: int, number: int = number) -> Model:
-            return at(*numbers)[number]
+            return at(*numbers, source=of_any_size)[number]
 
-        made = _Group(number, spans[0], one, load).functions() if len(spans) == 1 else _both(number, spans, one, load)
+        made = functions_of(number, spans, one, load)
         models += [each for each, _ in made]
         modules += [each for _, each in made]
     refuse_too_many(len(modules))
     return Opened(spans, with_sizes(modules), models, at)
+
+
+def functions_of(
+    number: int, spans: tuple[Range, ...], at: Callable, load: Callable
+) -> list[tuple[Model, tvm.IRModule]]:
+    """Return the model of each tile or capacity, with its module.
+
+    Parameters
+    ----------
+    number : int
+        The number of the group of functions, whose other dimensions have one size.
+    spans : tuple of Range
+        One or two open dimensions.
+    at : callable
+        A number for each -> the model.
+    load : callable
+        Model -> its module.
+
+    Raises
+    ------
+    UserError
+        If the model does something with the dimensions that is not known.
+    """
+    return _Group(number, spans[0], at, load).functions() if len(spans) == 1 else _both(number, spans, at, load)
 
 
 def _both(number: int, spans: tuple[Range, ...], at: Callable, load: Callable) -> list[tuple[Model, tvm.IRModule]]:
@@ -193,6 +219,12 @@ class _Group:
     at: Callable[[int], Model]
     load: Callable[[Model], tvm.IRModule]
 
+    @property
+    def probes(self) -> tuple[int, int]:
+        """The numbers of items at which the model is compared; with fewer than a caller has, a window may be longer."""
+        least = max(_LEAST_PROBE, self.range.least)
+        return least, least + 1
+
     def functions(self, around: Mapping | None = None) -> list[tuple[Model, tvm.IRModule]]:
         """Return the model at each number of items of a tile, or at each capacity, with its module.
 
@@ -203,10 +235,14 @@ class _Group:
         """
         if around is not None:
             return Lengths(self.number, self.range, self._loaded, self.refusal, around).functions()
-        loaded = {items: self._loaded(items) for items in _PROBES}
         try:
+            loaded = {items: self._loaded(items) for items in self.probes}
             work = self._proved(loaded)
-        except Mixed:
+        except (
+            Mixed,
+            UserError,
+            ValueError,
+        ):  # windows may be longer than two; what is always wrong is said there, too
             return Lengths(self.number, self.range, self._loaded, self.refusal).functions()
         return self._tiles(loaded, work)
 
@@ -218,9 +254,9 @@ class _Group:
         Mixed
             If an item depends on another one.
         """
-        loaded = {items: self._loaded(items) for items in (1, *_PROBES)}
+        loaded = {items: self._loaded(items) for items in (1, *self.probes)}
         work = self._proved(loaded)
-        require_same_graph(loaded[_PROBES[0]][1], loaded[1][1], (_PROBES[0], 1))
+        require_same_graph(loaded[self.probes[0]][1], loaded[1][1], (self.probes[0], 1))
         return {"least": self.range.least, "most": self.range.most, **_places(work)}
 
     def _tiles(self, loaded: dict, work: ItemWork) -> list[tuple[Model, tvm.IRModule]]:
@@ -228,7 +264,7 @@ class _Group:
         made = []
         for items in wanted:
             model, mod = loaded[items] if items in loaded else self._loaded(items)
-            self._require_same(loaded[_PROBES[0]][1], mod, items)
+            self._require_same(loaded[self.probes[0]][1], mod, items)
             facts = {
                 "group": self.number,
                 "items": items,
@@ -246,16 +282,16 @@ class _Group:
         return model, self.load(model)
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
-        modules = [loaded[items][1] for items in _PROBES]
-        require_same_graph(*modules, _PROBES)
-        work = item_work(*(LOOPS(mod) for mod in modules), _PROBES)
+        modules = [loaded[items][1] for items in self.probes]
+        require_same_graph(*modules, self.probes)
+        work = item_work(*(LOOPS(mod) for mod in modules), self.probes)
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
         return work
 
     def _require_same(self, one: tvm.IRModule, other: tvm.IRModule, items: int) -> None:
         try:
-            require_same_graph(one, other, (_PROBES[0], items))
+            require_same_graph(one, other, (self.probes[0], items))
         except Mixed as reason:
             raise self.refusal(reason) from None
 
@@ -270,8 +306,8 @@ class _Group:
 
 def _places(work: ItemWork) -> dict:
     return {
-        "inputs": [share and asdict(share) for share in work.inputs],
-        "outputs": [share and asdict(share) for share in work.outputs],
+        "inputs": [share and share.facts() for share in work.inputs],
+        "outputs": [share and share.facts() for share in work.outputs],
     }
 
 

@@ -8,15 +8,15 @@ length. `deploy.tiles` copies inputs into the smallest capacity that is enough, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
 
 from smartmem_tvm.analysis.items import Mixed, require_same_graph
-from smartmem_tvm.analysis.positions import LengthWork, Shares, length_work, same_prefix, shares_of
+from smartmem_tvm.analysis.positions import WINDOWS, LengthWork, Shares, extent_of, length_work, same_prefix
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.mask_length import with_masks
 from smartmem_tvm.frontend.onnx_file import Model
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 # Lengths at which kernels are made. Chosen: a kernel skips positions behind the length in steps of its tiles, and the
 # shortest lengths have kernels of their own, as a tile of rows would be mostly for nothing.
 _CAPACITIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+# Parts of a power of two that are capacities, too, where windows run along the positions: they compute the whole
+# capacity. Chosen: at most a fifth of it is for nothing, and a tenth on average.
+_BETWEEN = (1.25, 1.5, 1.75)
+_LONG = 32  # the least power of two that has such parts. Chosen: shorter capacities take little time
 Loaded = tuple[Model, tvm.IRModule]
 
 
@@ -64,13 +68,13 @@ class Lengths:
             If a longer model has another beginning.
         """
         most = self.range.most
-        probes = max(2, min(most - 1, most // 2 + 1)), most
+        probes = max(2, self.range.least, min(most - 1, most // 2 + 1)), most
         try:
             if probes[0] == most:
                 probes = most, most + 1
             loaded = {length: self.load(length) for length in probes}
             modules = [loaded[length][1] for length in probes]
-            self._require_same(*modules, probes)
+            self._require_same(*modules, probes, None)
             work = length_work(*modules, probes, self.range.least)
             return self._at_capacities(work, loaded, modules[1], probes[1])
         except Mixed as reason:
@@ -80,19 +84,31 @@ class Lengths:
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
         made = []
-        for capacity in capacities(self.range.least, self.range.most):
+        for capacity in capacities(self.range.least, self.range.most, slides(work)):
             model, mod = loaded[capacity] if capacity in loaded else self.load(capacity)
             try:
-                self._require_same(mod, whole, (capacity, length))
+                self._require_same(mod, whole, (capacity, length), work)
             except Mixed:
-                if capacity > 1:
+                if min(number.of(capacity) for number in work.numbers) > 1:
                     raise
                 continue  # what is expanded from one position may be another operator, and two positions do
             made.append((model, self._with_facts(with_masks(mod, work, capacity), work, capacity)))
         return made
 
-    def _require_same(self, one: tvm.IRModule, other: tvm.IRModule, lengths: tuple[int, int]) -> None:
-        require_same_graph(one, other, lengths, lambda *arrays: _same_beginning(*arrays, lengths))
+    def _require_same(
+        self, one: tvm.IRModule, other: tvm.IRModule, lengths: tuple[int, int], work: LengthWork | None
+    ) -> None:
+        """Refuse models that differ; without `work`, sizes are not compared, as `length_work` does."""
+
+        def grows(a: int, b: int) -> bool:
+            return work is None or extent_of(a, b, lengths, work.numbers) is not None
+
+        def same(a: np.ndarray, b: np.ndarray) -> bool:
+            return same_prefix(a, b) and all(one == other or grows(one, other) for one, other in zip(a.shape, b.shape))
+
+        require_same_graph(one, other, lengths, same, grows)
+        if work is not None and not work.fits(one, lengths[0]):
+            raise Mixed(f"a tensor of the model for {lengths[0]} has another size than the others say")
 
     def _with_facts(self, mod: tvm.IRModule, work: LengthWork, capacity: int) -> tvm.IRModule:
         facts = {
@@ -104,24 +120,29 @@ class Lengths:
             "inputs": [_along(each) for each in work.inputs],
             "outputs": [_along(each) for each in work.outputs],
             "length": True,
+            "numbers": work.numbers,
             **({"around": self.items} if self.items is not None else {}),
         }
         mod[MAIN] = mod[MAIN].with_attr(TILE, json.dumps(facts))
         return mod
 
 
-def capacities(least: int, most: int) -> list[int]:
-    """Return the lengths at which kernels are made, ascending, the last one `most`."""
-    found = [each for each in _CAPACITIES if least <= each < most]
-    return [*found, most]
+def capacities(least: int, most: int, slides: bool = False) -> list[int]:
+    """Return the lengths at which kernels are made, ascending, the last one `most`.
+
+    Parameters
+    ----------
+    slides : bool
+        Whether windows run along the positions, of which none are skipped.
+    """
+    parts = {int(power * part) for power in _CAPACITIES for part in _BETWEEN if power >= _LONG} if slides else set()
+    return [*sorted(each for each in {*_CAPACITIES, *parts} if least <= each < most), most]
+
+
+def slides(work: LengthWork) -> bool:
+    """Whether windows run along the positions of a model."""
+    return any(each.name in WINDOWS and any(each.reads[0]) for each in work.operators if each.reads)
 
 
 def _along(shares: Shares) -> list[dict]:
-    return [asdict(each) for each in shares]
-
-
-def _same_beginning(one: np.ndarray, other: np.ndarray, lengths: Sequence[int]) -> bool:
-    try:
-        return same_prefix(one, other, shares_of(one.shape, other.shape, lengths, ""), lengths)
-    except Mixed:
-        return False
+    return [each.facts() for each in shares]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from smartmem_tvm._tvm import end_blocks
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend import several_sizes, torch_file
+from smartmem_tvm.frontend import open_dimension, several_sizes, torch_file
 from smartmem_tvm.frontend.spec import with_names
 from smartmem_tvm.frontend.torch_inference import check_inference, check_writes
 from smartmem_tvm.frontend.torch_onnx import cause_of, model_of
 from smartmem_tvm.frontend.torch_operators import with_simple_operators
-from smartmem_tvm.frontend.torch_sizes import with_fixed_sizes
+from smartmem_tvm.frontend.torch_sizes import open_shapes, with_fixed_sizes
 from smartmem_tvm.tvm_lock import one_at_a_time
 
 if TYPE_CHECKING:
@@ -44,12 +44,14 @@ def from_torch(
     shapes : mapping from str to sequence of int, or sequence of such, optional
         Input name -> shape, for inputs whose sizes the program leaves open (``dynamic_shapes``). A size given for one
         input holds for every equal size of the program. With a list, one mapping for each size, the module has a
-        function for each (docs/shapes.md).
+        function for each (docs/shapes.md). With a range like ``"1..64"`` in the place of a size, that dimension stays
+        open. Without `shapes`, those sizes stay open whose bounds the program states, at most two of them.
 
     Returns
     -------
     tvm.IRModule
         Like the result of `smartmem_tvm.frontend.from_onnx`: function ``main``, weights as constants, static shapes.
+        With an open dimension, a function for each tile or capacity.
 
     Raises
     ------
@@ -62,6 +64,7 @@ def from_torch(
     from torch.export import ExportedProgram
 
     from smartmem_tvm.frontend import bound, from_onnx
+    from smartmem_tvm.frontend.verbs import imported
 
     if not isinstance(exported_program, ExportedProgram):
         raise UserError(f"from_torch takes what torch.export.export returns, not {type(exported_program).__name__}.")
@@ -75,6 +78,9 @@ def from_torch(
     except Exception as error:  # torch raises many types
         _log.info("torch's exporter is of no use here: %s.", cause_of(error))
         return _each_by_tvm(exported_program, shapes)
+    wanted = open_shapes(exported_program) if shapes is None else shapes
+    if open_dimension.has_ranges(wanted):
+        return open_dimension.opened(model, wanted, bound, imported).module
     model = bound(model, shapes) if _of_one_size(shapes) else several_sizes.bound_to_each(model, shapes, bound)
     try:
         return from_onnx(model)
@@ -88,7 +94,18 @@ def _of_one_size(shapes: object) -> bool:
 
 
 def _each_by_tvm(program: ExportedProgram, shapes) -> tvm.IRModule:
-    """Return what TVM's importer makes of a program, at one size or at several."""
+    """Return what TVM's importer makes of a program, at one size or at several.
+
+    Raises
+    ------
+    UserError
+        If a dimension is to stay open.
+    """
+    if open_dimension.has_ranges(shapes):
+        raise UserError(
+            f"{_NAME} leaves a size open, which needs torch's exporter to ONNX, and it does not translate the program: "
+            f"give numbers, or a list of sizes."
+        )
     if _of_one_size(shapes):
         return _by_tvm(program, shapes)
     return several_sizes.joined([_by_tvm(program, each) for each in several_sizes.checked(shapes)])

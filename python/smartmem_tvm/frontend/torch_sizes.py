@@ -45,6 +45,39 @@ def check_sizes(program: ExportedProgram, inputs: Spec, name: str) -> None:
             )
 
 
+def open_shapes(program: ExportedProgram) -> dict[str, tuple] | None:
+    """Return the shapes of inputs whose sizes the program leaves open within stated bounds, with ranges in their place.
+
+    Returns
+    -------
+    dict or None
+        Input name -> sizes, and texts like ``1..64``; None if the program leaves no size open, one without an upper
+        bound, or only one that follows from another, as ``2*n``.
+    """
+    found, known = {}, set()
+    for node in program.graph.nodes:
+        sizes = getattr(node.meta.get("val"), "shape", ()) if node.op == "placeholder" else ()
+        symbols = [size.node.expr for size in sizes if hasattr(size, "node")]
+        plain = [each for each in symbols if each.is_Symbol]
+        known |= set(plain)
+        if not plain or node.name not in program.graph_signature.user_inputs:
+            continue
+        found[node.name] = tuple(_range(program, size) if hasattr(size, "node") else int(size) for size in sizes)
+        if None in found[node.name]:
+            return None
+    spans = {each for shape in found.values() for each in shape if isinstance(each, str)}
+    if not found or len(spans) != len({size for size in program.range_constraints if size in known}):
+        return None
+    return found
+
+
+def _range(program: ExportedProgram, size: Any) -> str | None:
+    bounds = program.range_constraints.get(size.node.expr)
+    if bounds is None or not size.node.expr.is_Symbol or not bounds.upper.is_Integer:
+        return None
+    return f"{max(1, int(bounds.lower))}..{int(bounds.upper)}"
+
+
 def with_fixed_sizes(program: ExportedProgram, shapes: Mapping[str, Sequence[int]], name: str) -> ExportedProgram:
     """Export a program again, with a number for each size that it leaves open.
 

@@ -150,7 +150,7 @@ def read_open(source: Source, shapes: open_dimension.Wanted, values: Values = No
     UserError
         As `read_model`, if more than two dimensions are open, or the model does something else with one than is known.
     """
-    return open_dimension.opened(_open(source, values), shapes, bound, _imported)
+    return open_dimension.opened(_open(source, values), shapes, bound, imported)
 
 
 def _open(source: Source, values: Values) -> Model:
@@ -264,15 +264,15 @@ def from_onnx(
         named); if the shape of a tensor depends on run-time data.
     """
     if isinstance(source, list | tuple):
-        return several_sizes.joined([_imported(each) for each in source])
+        return several_sizes.joined([imported(each) for each in source])
     if open_dimension.has_ranges(shapes) and not isinstance(source, Model):
         return read_open(source, shapes, values).module
     if shapes is not None and not isinstance(shapes, Mapping) and not isinstance(source, Model):
-        return several_sizes.joined([_imported(each) for each in read_sizes(source, shapes, values, rows)])
-    return _imported(_read(source, shapes, values, rows))
+        return several_sizes.joined([imported(each) for each in read_sizes(source, shapes, values, rows)])
+    return imported(_read(source, shapes, values, rows))
 
 
-def _imported(model: Model):
+def imported(model: Model):
     """Return the module of a model whose dimensions are numbers."""
     proto = _prepare(model)
     operators.refuse_unsupported(proto, model.name)

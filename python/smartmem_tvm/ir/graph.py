@@ -390,16 +390,6 @@ def kernel_name(members: list[str]) -> str:
     return "_".join(distinct)[:64].strip("_")
 
 
-def forget_members(before: relax.Function, after: relax.Function) -> relax.Function:
-    """Keep, on `after`, the members of those variables that another pass left bound to the same call as in `before`."""
-    if MEMBERS not in (before.attrs or {}):
-        return after
-    bound = {binding.var.name: binding.value for binding in collect(before, relax.VarBinding)}
-    same = {each.var.name for each in collect(after, relax.VarBinding) if each.value.same_as(bound.get(each.var.name))}
-    members = json.loads(before.attrs[MEMBERS])
-    return after.with_attr(MEMBERS, json.dumps({name: value for name, value in members.items() if name in same}))
-
-
 def append_log(mod: IRModule, log: list[dict]) -> IRModule:
     """Record decisions on the module."""
     old = list(mod.attrs[LOG]) if mod.attrs and LOG in mod.attrs else []

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import tvm
 from tvm import ir, relax, tirx
@@ -17,25 +18,54 @@ LOWEST, HIGHEST, ZERO = "lowest", "highest", "zero"
 _TYPE = "int64"
 
 
+class Extent(NamedTuple):
+    """Elements along an axis for a length ``n``: ``each * ((n + more) // step)``.
+
+    Attributes
+    ----------
+    each : int
+        Elements of a position.
+    more, step : int
+        A window that goes on by two makes one position of two. ``more`` has the padding, and may be negative.
+    """
+
+    each: int = 1
+    more: int = 0
+    step: int = 1
+
+    def of(self, length):
+        """Return the elements for a length, which is a number or an expression."""
+        if isinstance(length, int):
+            return self.each * ((length + self.more) // self.step)
+        count = length + tirx.const(self.more, _TYPE) if self.more else length
+        count = tirx.floordiv(count, tirx.const(self.step, _TYPE)) if self.step > 1 else count
+        return count * tirx.const(self.each, _TYPE) if self.each > 1 else count
+
+    @property
+    def of_one(self) -> Extent:
+        """The same with one element for each position."""
+        return self._replace(each=1)
+
+
 def length_parameter() -> relax.Var:
     """Return the parameter of a function that takes the length."""
     return relax.Var(LENGTH, relax.TensorType([1], _TYPE))
 
 
-def masked(shape: tuple[int, ...], dtype: str, each: Mapping[int, int], fill: str) -> tirx.PrimFunc:
+def masked(shape: tuple[int, ...], dtype: str, extents: Mapping[int, Extent], fill: str) -> tirx.PrimFunc:
     """Return a kernel ``(x, length) -> y``: ``x`` before the length, and a number behind it.
 
     Parameters
     ----------
     shape : tuple of int
     dtype : str
-    each : mapping
-        Axis along which positions lie -> elements of a position along it.
+    extents : mapping
+        Axis along which positions lie -> the elements before the length.
     fill : str
         `ZERO`, `LOWEST` or `HIGHEST`.
     """
     x, y, length, places = _parts(shape, dtype)
-    inside = [places[axis] < length[tirx.const(0, _TYPE)] * tirx.const(count, _TYPE) for axis, count in each.items()]
+    inside = [places[axis] < extent.of(length[tirx.const(0, _TYPE)]) for axis, extent in extents.items()]
     condition = inside[0]
     for more in inside[1:]:
         condition = tirx.And(condition, more)
@@ -43,21 +73,21 @@ def masked(shape: tuple[int, ...], dtype: str, each: Mapping[int, int], fill: st
     return _pointwise("mask_positions", shape, places, (x, length), y, value)
 
 
-def scaled(shape: tuple[int, ...], dtype: str, capacity: int, times: int) -> tirx.PrimFunc:
+def scaled(shape: tuple[int, ...], dtype: str, capacity: int, extents: Sequence[Extent]) -> tirx.PrimFunc:
     """Return a kernel ``(x, length) -> y`` that makes means over the capacity means over the length.
 
     Parameters
     ----------
     capacity : int
-        The positions over which the mean was taken.
-    times : int
-        How often it was taken.
+        The length for which the mean was taken.
+    extents : sequence of Extent
+        Of each axis along which it was taken.
     """
     x, y, length, places = _parts(shape, dtype)
-    factor = tirx.const(float(capacity), dtype) / tirx.Cast(dtype, length[tirx.const(0, _TYPE)])
     value = x[tuple(places)]
-    for _ in range(times):
-        value = value * factor
+    for extent in extents:
+        count = extent.of_one.of(length[tirx.const(0, _TYPE)])
+        value = value * (tirx.const(float(extent.of_one.of(capacity)), dtype) / tirx.Cast(dtype, count))
     return _pointwise("mean_of_positions", shape, places, (x, length), y, value)
 
 

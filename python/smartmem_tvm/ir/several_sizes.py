@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from .._tvm import renamed
+from .mask_positions import Extent
 from .public_functions import MAIN, public_functions
 from .sizes import ARENA
 
@@ -22,7 +23,9 @@ TILE = "smartmem.tile"
 of the ``inputs`` and ``outputs``, null for one without items, and the ``group`` of functions that differ in the items
 only. With ``length``, the items are positions up to which the function computes, which takes their number as its last
 input (`ir.mask_positions`), and each of the inputs and outputs has a list of places, as positions may lie along two
-axes; ``around`` then has ``least``, ``most``, ``inputs`` and ``outputs`` of items that are computed one by one."""
+axes, each with ``more`` and ``step`` if it has another number of positions (`mask_positions.Extent`); ``numbers`` has
+those that tensors have; ``around`` then has ``least``, ``most``, ``inputs`` and ``outputs`` of items that are computed
+one by one."""
 _COMMON = ("least", "most", "inputs", "outputs")
 _ALLOCATE = "relax.memory.alloc_storage"
 
@@ -85,6 +88,11 @@ def places_of(share: Mapping | Sequence[Mapping] | None) -> list[Mapping]:
     return [] if share is None else [share] if isinstance(share, Mapping) else list(share)
 
 
+def extent_at(place: Mapping) -> Extent:
+    """Return how many elements a place of `places_of` has along its axis for a number of items, or a length."""
+    return Extent(place["each"], place.get("more", 0), place.get("step", 1))
+
+
 def open_shape(group: Mapping, shape: Sequence[int], number: int) -> list:
     """Return the shape of a group's input for people, with the ranges in place of its open dimensions."""
     along = {}
@@ -96,8 +104,10 @@ def open_shape(group: Mapping, shape: Sequence[int], number: int) -> list:
 
 def span_text(group: Mapping, share: Mapping) -> str:
     """Return an open dimension of a group's input or output for people, as ``(1..64)`` or ``(1..64)*12``."""
-    times = f"*{share['each']}" if share["each"] > 1 else ""
-    return f"({group['least']}..{group['most']}){times}"
+    extent, text = extent_at(share), f"({group['least']}..{group['most']})"
+    text = f"({text}{extent.more:+d})" if extent.more else text
+    text = f"{text}//{extent.step}" if extent.step > 1 else text
+    return f"{text}*{extent.each}" if extent.each > 1 else text
 
 
 def with_kernels_once(mod: tvm.IRModule) -> tvm.IRModule:

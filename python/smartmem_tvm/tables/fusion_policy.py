@@ -159,8 +159,7 @@ FUSIONS = (
         "cycles beside those of a launch (analysis/chain_cost.py)",
     ),
 )
-"""All kinds. Elimination of layout operators (SmartMem's Table 5) is no fusion: it leaves no work behind. Kernels with
-sizes that are known only at run time are fused by TVM (`fuse-symbolic`)."""
+"""All kinds. Elimination of layout operators (SmartMem's Table 5) is no fusion: it leaves no work behind."""
 
 _BY_NAME = {each.name: each for each in FUSIONS}
 

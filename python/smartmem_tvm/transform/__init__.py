@@ -31,7 +31,6 @@ __getattr__, __dir__, __all__ = lazy(
         "FuseAttention": "fuse.fuse_attention",
         "FuseOperators": "fuse.fuse_operators",
         "FuseRows": "fuse.fuse_rows",
-        "FuseSymbolic": "fuse.fuse_symbolic",
         "GatherRows": "memory.gather_rows",
         "HalfStorage": "precision.half_storage",
         "JoinSlices": "memory.join_slices",

@@ -18,6 +18,7 @@ from tvm import ir, s_tir, sym, tirx
 
 from ...ir.index_map import variables
 from ...ir.kernel import POSITIONS, shape_of
+from ...ir.mask_positions import Extent
 from .nest import SERIAL, VECTOR, block, fresh, index, index_type, loop
 
 _VECTOR = 64  # numbers that a vectorized loop of zeros writes at most; chosen: four of the widest registers
@@ -25,18 +26,18 @@ _VECTOR = 64  # numbers that a vectorized loop of zeros writes at most; chosen: 
 
 @dataclass(frozen=True, eq=False)
 class _Positions:
-    """The result of a kernel, along whose `axis` each position has `each` elements, and the tensor with the length."""
+    """The result of a kernel, how much of its `axis` is before the length, and the tensor with the length."""
 
     output: object
     length: object
     axis: int
-    each: int
+    extent: Extent
+    zeros: bool
 
     def end(self, dtype: str):
         """Return the first index along the axis that is behind the length."""
-        length = self.length[tirx.const(0, "int64")]
-        length = length if str(dtype) == "int64" else tirx.Cast(dtype, length)
-        return length * tirx.const(self.each, dtype) if self.each > 1 else length
+        end = self.extent.of(self.length[tirx.const(0, "int64")])
+        return end if str(dtype) == "int64" else tirx.Cast(dtype, end)
 
 
 _POSITIONS: ContextVar[_Positions | None] = ContextVar("positions of the kernel", default=None)
@@ -45,11 +46,11 @@ _POSITIONS: ContextVar[_Positions | None] = ContextVar("positions of the kernel"
 def _of(func: tirx.PrimFunc) -> _Positions | None:
     if POSITIONS not in (func.attrs or {}):
         return None
-    place, axis, each, _ = map(int, func.attrs[POSITIONS])
+    place, axis, zeros, *extent = map(int, func.attrs[POSITIONS])
     length = func.params[place]
     if str(length.dtype) != "int64" or shape_of(length) != (1,):
         raise ValueError(f"argument {place} of a kernel with positions is no length")
-    return _Positions(func.params[-1], length, axis, each)
+    return _Positions(func.params[-1], length, axis, Extent(*extent), bool(zeros))
 
 
 @contextmanager
@@ -107,7 +108,7 @@ def before_length(first: tirx.BufferStore, body: tirx.Stmt) -> tirx.Stmt:
 def with_zeros(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a kernel that writes zeros behind the length at its end, if its readers need them."""
     positions = _of(func)
-    if positions is None or not int(func.attrs[POSITIONS][3]):
+    if positions is None or not positions.zeros:
         return func
     root = func.body.block
     filled = s_tir.SBlock(

@@ -11,8 +11,8 @@ from tvm import ir, relax, tirx
 from ...analysis.unread_positions import ANYTHING, ZEROS, Axes, UnreadPositions
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import POSITIONS
-from ...ir.mask_positions import LENGTH
-from ...ir.several_sizes import TILE, places_of, tile_of
+from ...ir.mask_positions import LENGTH, Extent
+from ...ir.several_sizes import TILE, extent_at, places_of, tile_of
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.SkipPositions")
@@ -64,7 +64,7 @@ class _Skips:
         if self.length is None:
             return []
         facts = tile_of(func)
-        self.capacity = facts["items"]
+        self.capacity, self.numbers = facts["items"], [Extent(*each) for each in facts.get("numbers", [Extent()])]
         if self.capacity == 1:
             return []
         nodes = list(self.graph)
@@ -86,7 +86,7 @@ class _Skips:
                 continue
             bound = dict(zip(node.kernel.inputs, node.args, strict=True))
             length = next((buffer for buffer, arg in bound.items() if arg.same_as(self.length)), None)
-            kernel = UnreadPositions(node.kernel, length, self.capacity)
+            kernel = UnreadPositions(node.kernel, length, self.capacity, self.numbers)
             given = {buffer: computed.get(arg, {}) for buffer, arg in bound.items() if isinstance(arg, ir.Var)}
             computed[node.var] = kernel.computed(given)
             found[node.var] = kernel
@@ -96,7 +96,7 @@ class _Skips:
         body = self.graph.function.body.body
         results = list(body.fields) if isinstance(body, ir.Tuple) else [body]
         for var, share in zip(results, facts["outputs"]):
-            self._meet(var, {each["axis"]: ANYTHING for each in places_of(share)})
+            self._meet(var, {each["axis"]: (ANYTHING, extent_at(each)) for each in places_of(share)})
 
     def _meet(self, var, axes: Axes) -> None:
         """Note what one reader leaves unread of a tensor."""
@@ -105,7 +105,9 @@ class _Skips:
             return
         known = self.unread[var]
         self.unread[var] = {
-            axis: ZEROS if ZEROS in (known[axis], word) else ANYTHING for axis, word in axes.items() if axis in known
+            axis: (ZEROS if ZEROS in (known[axis][0], word) else ANYTHING, extent)
+            for axis, (word, extent) in axes.items()
+            if axis in known and known[axis][1] == extent
         }
 
     def _read(self, node: Node, kernel: UnreadPositions | None) -> None:
@@ -121,14 +123,13 @@ class _Skips:
 
     def _mark(self, node: Node, axes: Axes) -> None:
         """Give a kernel the length, and the axis along which it may end early."""
-        shape = [int(each) for each in node.kernel.outputs[0].shape]
-        zeros = [axis for axis, word in axes.items() if word == ZEROS]
+        zeros = [axis for axis, (word, _) in axes.items() if word == ZEROS]
         axis = min(zeros or axes)
         if not any(arg.same_as(self.length) for arg in node.args):
             buffer = tirx.decl_buffer([tirx.const(1, "int64")], "int64", "length")
             self.graph.take(node, self._with_length(node, buffer))
         place = next(number for number, arg in enumerate(node.args) if arg.same_as(self.length))
-        node.attrs = {**node.attrs, POSITIONS: [place, axis, shape[axis] // self.capacity, int(bool(zeros))]}
+        node.attrs = {**node.attrs, POSITIONS: [place, axis, int(bool(zeros)), *axes[axis][1]]}
         why = "nothing reads the positions behind the length" + (", but as zeros" if zeros else "")
         decision = {"pass": "SkipPositions", "operator": node.members[-1], "action": "shortened"}
         self.log.append({**decision, "into": [node.var.name], "reason": why})
@@ -140,5 +141,5 @@ class _Skips:
 
 def _with_zeros_once(axes: Axes) -> Axes:
     """Return axes, at most one of them with zeros, as a kernel writes zeros along one axis."""
-    zeros = [axis for axis, word in axes.items() if word == ZEROS]
-    return {axis: word for axis, word in axes.items() if word == ANYTHING or axis == zeros[0]}
+    zeros = [axis for axis, (word, _) in axes.items() if word == ZEROS]
+    return {axis: each for axis, each in axes.items() if each[0] == ANYTHING or axis == zeros[0]}
