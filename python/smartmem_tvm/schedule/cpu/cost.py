@@ -273,6 +273,21 @@ class CodedStep:
 
 
 @dataclass(frozen=True)
+class QuadStep:
+    """Four steps along the depth of a strip of rows and a panel of codes, in integers; attributes as of `CodedStep`."""
+
+    height: int
+    vectors: int
+    masked: bool
+
+    def cycles(self, params: CpuParams) -> float:
+        """Return the cycles of the four steps."""
+        dots = 1 if params.has_quad_dot else 2  # a product and a sum
+        unpacked = self.vectors * (machine.CODE_MASKED if self.masked or not params.has_quad_dot else 0.0)
+        return max(_busy(dots * self.height * self.vectors, self.height) + unpacked, machine.FMA_LATENCY / 2)
+
+
+@dataclass(frozen=True)
 class UntiledFma:
     """A vector of multiplications of a convolution whose register tile is not known, at its best."""
 

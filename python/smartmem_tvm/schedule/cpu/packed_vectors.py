@@ -19,6 +19,7 @@ from ..core.nest import Scope, index
 from .params import CpuParams
 
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+_BYTE_PAIRS = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}
 _QUADS = {
     16: "llvm.x86.avx512.vpdpbusd.512",
     8: "llvm.x86.avx512.vpdpbusd.256",
@@ -80,6 +81,30 @@ def _quads_added(lanes: int) -> Callable:
         return tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", _QUADS[lanes], sums, *quarters)
 
     return add
+
+
+def bytes_added(sums, unsigned, signed, lanes: int, dots: bool):
+    """Return sums plus the products of vectors of unsigned and signed bytes.
+
+    Parameters
+    ----------
+    sums : expression
+        Of `lanes` sums of four products in 32 bits, or of twice as many sums of two products in 16 bits.
+    unsigned, signed : expression
+        Vectors of quads; without `dots`, the unsigned bytes are below 16.
+    dots : bool
+        Whether the processor adds up four products (VNNI).
+    """
+    if dots:
+        return _quads_added(lanes)(sums, unsigned, signed)
+    quarters = (_as(each, "int8", 4 * lanes) for each in (unsigned, signed))
+    return sums + tirx.call_llvm_pure_intrin(f"int16x{2 * lanes}", _BYTE_PAIRS[lanes], *quarters)
+
+
+def shorts_added(sums, shorts, factor: int, lanes: int):
+    """Return sums in 32 bits plus the sums of two neighbours in 16 bits, times a factor."""
+    times = tirx.Broadcast(tirx.const(factor, "int16"), 2 * lanes)
+    return sums + tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", _PAIRS[lanes], shorts, times)
 
 
 def _as(vector, dtype: str, lanes: int):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tvm
 from tvm.target.codegen import target_has_features
 
-from ...cpu_features import has_byte_tiles, has_quads, has_tiles
+from ...cpu_features import has_byte_tiles, has_pairs, has_quads, has_tiles
 from ...ir.recent import Recent
 from .machine import MEMORY_RATE, MEMORY_RATE_ZEN, SECOND_LEVEL_BYTES
 
@@ -69,6 +69,8 @@ class CpuParams:
         The processor multiplies vectors of pairs of integers (`ir.pairs`).
     has_quad_dot : bool
         It multiplies vectors of quads of bytes (`ir.packings`), and adds them to sums.
+    has_byte_pairs : bool
+        It multiplies vectors of pairs of bytes into sums of 16 bits (AVX2, AVX-512BW).
     """
 
     lanes: int = 8
@@ -92,6 +94,7 @@ class CpuParams:
     has_byte_tiles: bool = False
     has_pair_dot: bool = False
     has_quad_dot: bool = False
+    has_byte_pairs: bool = False
 
     @property
     def facts(self) -> dict[str, int]:
@@ -126,6 +129,7 @@ class CpuParams:
             has_byte_tiles=has_byte_tiles(target) and has_quads(target),
             has_pair_dot=pairs,
             has_quad_dot=has_quads(target),
+            has_byte_pairs=has_pairs(target),
         )
 
 
