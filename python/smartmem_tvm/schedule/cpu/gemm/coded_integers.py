@@ -207,39 +207,41 @@ class _Tile:
         return block(*lines) if lines else None
 
     def word(self, place, step) -> tirx.Stmt:
-        """Return the products of one word of each column, whose first step is `step`."""
-        nest, lanes = self.nest, self.lanes
+        """Return the products of one word of each column, whose first step is `step`.
+
+        Rows are outside of the vectors of columns, as LLVM keeps what several of these read in a register.
+        """
+        nest, four = self.nest, self.nest.panels.bits == FOUR
         panel, group, column = self.at
+        starts = [nest.scope.index(column + index(v * self.lanes)) for v in range(self.vectors)]
+        words = [tirx.BufferLoad(nest.panels.words, [panel, group, place, _ramp(at, self.lanes)]) for at in starts]
         lines: list[tirx.Stmt] = []
-        for v in range(self.vectors):
-            start = nest.scope.index(column + index(v * lanes))
-            word = tirx.BufferLoad(nest.panels.words, [panel, group, place, _ramp(start, lanes)])
-            lines += self._vector(v, self._unpacked(word), step)
+        for n in range(1 if self.dots and not four else 2):
+            unpacked = [self._unpacked(word, n) for word in words]
+            first = nest.scope.index(step + index(BYTES_IN_WORD * n if four else 0))
+            for i in range(self.rows.size):
+                lines += self._row(i, n, unpacked, tirx.Ramp(first, index(1), BYTES_IN_WORD))
         return block(*lines)
 
-    def _unpacked(self, word) -> list:
-        """Return the vectors of four unsigned bytes in a vector of words."""
+    def _unpacked(self, word, half: int):
+        """Return a vector of four unsigned bytes of a vector of words: the lower or the upper halves of its bytes."""
         if self.dots and self.nest.panels.bits != FOUR:
-            return [word]
+            return word
         mask, shift = (tirx.Broadcast(tirx.const(each, WORD), self.lanes) for each in (_HALVES, FOUR))
-        return [tirx.bitwise_and(word, mask), tirx.bitwise_and(tirx.shift_right(word, shift), mask)]
+        return tirx.bitwise_and(tirx.shift_right(word, shift) if half else word, mask)
 
-    def _vector(self, v: int, unpacked: Sequence, step) -> list[tirx.Stmt]:
-        nest, lanes, four = self.nest, self.lanes, self.nest.panels.bits == FOUR
-        lines = []
-        for i in range(self.rows.size):
-            for n, codes in enumerate(unpacked):
-                first = nest.scope.index(step + index(BYTES_IN_WORD * n if four else 0))
-                quad = tirx.BufferLoad(nest.left, [self.rows.first + i, tirx.Ramp(first, index(1), BYTES_IN_WORD)])
-                quads = tirx.Broadcast(tirx.reinterpret(WORD, quad), lanes)
-                if self.dots:
-                    own = self.sums[i][n % len(self.sums[i])]
-                    place = _ramp(v * lanes, lanes)
-                else:
-                    own = self.shorts[i][0 if four else n]
-                    place = _ramp(2 * v * lanes, 2 * lanes)
-                value = bytes_added(tirx.BufferLoad(own, [place]), codes, quads, lanes, self.dots)
-                lines.append(tirx.BufferStore(own, value, [place]))
+    def _row(self, i: int, half: int, unpacked: Sequence, places) -> list[tirx.Stmt]:
+        """Return the products of a row's bytes at some places and vectors of codes."""
+        quad = tirx.BufferLoad(self.nest.left, [self.rows.first + i, places])
+        quads, lines = tirx.Broadcast(tirx.reinterpret(WORD, quad), self.lanes), []
+        if self.dots:
+            own, lanes = self.sums[i][half % len(self.sums[i])], self.lanes
+        else:
+            own, lanes = self.shorts[i][half % self.halves], 2 * self.lanes
+        for v, codes in enumerate(unpacked):
+            place = _ramp(v * lanes, lanes)
+            value = bytes_added(tirx.BufferLoad(own, [place]), codes, quads, self.lanes, self.dots)
+            lines.append(tirx.BufferStore(own, value, [place]))
         return lines
 
 
