@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .errors import UserError
 from .memory_size import memory_bytes
 from .planner.layout_problem import PLANNERS
+from .tables.precisions import ACTIVATIONS
 
 if TYPE_CHECKING:
     import tvm
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from .texture_trial import Measure
 
 CHECKS = ("maps", "outputs")
-ACTIVATIONS = ("stored", "float", "int8")
-"""Rows in bytes where the file asks for them, nowhere, or wherever weights are in codes."""
 
 
 @dataclass(frozen=True)

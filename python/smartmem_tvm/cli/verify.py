@@ -116,8 +116,9 @@ def execute(args: argparse.Namespace) -> Result:
         expected = [run_reference(each, dict(zip(each.inputs, given))) for each, given in zip(models, arrays)]
     texts = [f" of {size_text(each.inputs)}" if len(models) > 1 else "" for each in models]
     del models, read  # frees their weights, which the module holds in another form
-    rounds = args.weights not in WEIGHTS
-    got = _results(args, mod, arrays, **({"weights": WEIGHTS[0], "float_weights": ()} if rounds else {}))
+    rounds = args.weights not in WEIGHTS or args.activations not in ("stored", "float")
+    stored = {"weights": WEIGHTS[0], "float_weights": (), "activations": "stored"}
+    got = _results(args, mod, arrays, **(stored if rounds else {}))
     outputs: dict[str, dict] = {}
     for number, text in enumerate(texts):
         both = got[number], expected[number]
@@ -129,11 +130,14 @@ def execute(args: argparse.Namespace) -> Result:
         outputs |= {name + text: each for name, each in found.items()}
     rounding: dict[str, float] = {}
     if rounds:
-        wanted, got = (_results(args, mod, arrays, rounded_floats=each) for each in (True, False))
+        floats = {} if args.activations == "stored" else {"activations": "float"}
+        wanted, got = (_results(args, mod, arrays, rounded_floats=each, **floats) for each in (True, False))
+        whole = _results(args, mod, arrays) if args.activations == "int8" else got
         for number, text in enumerate(texts):
-            for name, *three in zip(names, got[number], wanted[number], expected[number]):
-                outputs[f"{name}{text}, {args.weights}"] = compare(*three[:2], rtol, args.atol, ROUNDED)
-                rounding[name + text] = compare(*three[1:], rtol, args.atol)["max_rel_err"]
+            sides = (each[number] for each in (got, wanted, whole, expected))
+            for name, ours, as_floats, rounded, exact in zip(names, *sides, strict=True):
+                outputs[f"{name}{text}, {args.weights}"] = compare(ours, as_floats, rtol, args.atol, ROUNDED)
+                rounding[name + text] = compare(rounded, exact, rtol, args.atol)["max_rel_err"]
     data = {
         "model": args.model,
         "reference": reference,

@@ -83,20 +83,22 @@ class _Order:
     ----------
     vector, vectors : int
         Columns of a panel are a multiple of `vector`, and at most `vectors` of them.
-    bytes_in_word : int
-        Codes of eight bits in an element.
+    bytes_in_word, of_rows_in_bytes : int
+        Codes of eight bits in an element: of those that are multiplied by floats, and by rows in codes.
     """
 
     vector: int
     vectors: int
     bytes_in_word: int
+    of_rows_in_bytes: int
 
     @classmethod
     def of(cls, params: CpuParams | GpuMatmulParams) -> _Order:
         """Return the order of a target with these parameters."""
         if isinstance(params, GpuMatmulParams):
-            return cls(VECTOR, PANEL // VECTOR, BYTES_IN_WORD)
-        return cls(params.lanes, VECTORS, 1)
+            return cls(VECTOR, PANEL // VECTOR, BYTES_IN_WORD, BYTES_IN_WORD)
+        integers = params.has_quad_dot or params.has_byte_pairs
+        return cls(params.lanes, VECTORS, 1, BYTES_IN_WORD if integers else 1)
 
     def width(self, columns: int) -> int:
         """Return the columns of a panel."""
@@ -151,8 +153,8 @@ class _CodedStage:
     at: tuple[int, int]
 
     def bytes_in_word(self, order: _Order) -> int:
-        """Return the codes of eight bits in an element of a panel: of four steps where rows are in codes as well."""
-        return order.bytes_in_word if codes_of(self.way.left) is None else BYTES_IN_WORD
+        """Return the codes of eight bits in an element of a panel."""
+        return order.bytes_in_word if codes_of(self.way.left) is None else order.of_rows_in_bytes
 
     def reading(self, form: _Form, words, scales, zeros, stage: Stage) -> Stage:
         """Return the stage that reads panels."""

@@ -101,7 +101,9 @@ class CodedPlan(ContractionOperands):
     @property
     def tile_vectors(self) -> int:
         """Vectors of columns of a tile: a panel's, or fewer where a strip has many rows."""
-        high = not self.few_registers and self.rows > _ROWS and self.vectors % _HIGH_VECTORS == 0
+        halved = self.row_group is not None and not self.params.has_quad_dot and self.panels.bits != FOUR
+        least = _ROWS if not self.few_registers else 1 if halved else self.rows
+        high = self.rows > least and self.vectors % _HIGH_VECTORS == 0
         return _HIGH_VECTORS if high else self.vectors
 
     @property
