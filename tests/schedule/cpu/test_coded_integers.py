@@ -90,6 +90,11 @@ def test_weights_of_other_files_by_request(group, bits):
     assert len(rules(built)) == 3
 
 
+def test_a_check_of_outputs_compares_with_the_rounded_rows():
+    drawn = nbits(np.random.default_rng(0), 2, 96, 64, 32)
+    assert "codes_of_rows" in " ".join(compiled(asking(drawn), check="outputs").rules)
+
+
 def test_rows_are_rounded_once_for_all_their_readers():
     random = np.random.default_rng(0)
     drawn = nbits(random, 3, 96, 96, 32)
