@@ -15,7 +15,7 @@ from ...ir.codes import ASKED, IN_WORD, NAME, ROWS
 from ...ir.graph import CALL_TIR
 
 _LARGEST = 127
-"""The largest code of a row; -128 is not used, so that codes are symmetric."""
+"""The largest code of a row, by definition of ``accuracy_level`` 4 in ONNX Runtime; -128 is not used."""
 _GROUPS = (64, 32)
 """Steps along the depth that share a scale where a weight has no groups of its own. Chosen: 32 is the usual block of
 weights, and with 64 sums are scaled half as often."""

@@ -30,9 +30,10 @@ from .coded_nest import CodedNest
 
 _FLOAT, _SHORT = "float32", "int16"
 _HALVES = 0x0F0F0F0F
-"""The lower half of each byte of a word."""
+"""Bits: the lower half of each byte of a word, by definition of codes of four bits."""
 _SHORT_STEPS = 32
-"""Steps whose products of half a byte and a byte fit into 16 bits, two of four in each: 16 * 15 * 127 < 2 ** 15."""
+"""Steps whose products of half a byte and a byte fit into 16 bits, two of four in each, by definition:
+16 * 15 * 128 < 2 ** 15."""
 
 
 class IntegerNest(CodedNest):
