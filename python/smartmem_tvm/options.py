@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .errors import UserError
 from .memory_size import memory_bytes
 from .planner.layout_problem import PLANNERS
+from .tables.precisions import ACTIVATIONS
 
 if TYPE_CHECKING:
     import tvm
@@ -45,6 +46,9 @@ class Options:
         ``stored``: weights of products that are dequantised integers stay integers (`StoreCodes`); ``float``: they do
         not; ``int8`` or ``int4``, perhaps with the numbers of a group as in ``int4:64``: weights in float32 are rounded
         to integers, too (`RoundWeights`).
+    activations : str
+        ``stored``: rows that weights in codes are multiplied by are rounded to eight bits where the file asks for it
+        (``accuracy_level`` 4); ``int8``: wherever weights are in codes; ``float``: nowhere (`RoundRows`).
     float_weights : tuple of str
         Names of products whose weights `RoundWeights` leaves as they are.
     rounded_floats : bool
@@ -102,6 +106,7 @@ class Options:
     merge_chains: bool = True
     precision: str = "float32"
     weights: str = "stored"
+    activations: str = "stored"
     float_weights: tuple[str, ...] = ()
     rounded_floats: bool = False
     textures: bool = True
@@ -133,5 +138,7 @@ class Options:
                 )
         if self.check is not None and self.check not in CHECKS:
             raise UserError(f"check '{self.check}' does not exist: use {' or '.join(CHECKS)}.")
+        if self.activations not in ACTIVATIONS:
+            raise UserError(f"activations '{self.activations}' do not exist: use {', '.join(ACTIVATIONS)}.")
         if not isinstance(self.layout, bool) and self.layout not in PLANNERS:
             raise UserError(f"layout '{self.layout}' does not exist: use {', '.join(PLANNERS)}, True or False.")

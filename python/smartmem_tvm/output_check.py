@@ -20,7 +20,7 @@ from .target import is_cpu
 _logger = logging.getLogger(__name__)
 
 _NOT_FOR_CPUS = ("textures", "layout", "schedule")  # on a GPU, modules from the first of these on cannot run on a CPU
-_SHORTENS, _LOWERED = "precision", "lower"
+_SHORTENS, _LOWERED, _ROUNDS = "precision", "lower", "weights"
 _BY_DTYPE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 _INTEGERS = 2  # exclusive bound of integers: 0 and 1 are valid ids, flags and indices
 
@@ -32,8 +32,8 @@ class OutputCheck:
 
     The input is drawn with a fixed seed: floats standard normal, integers and booleans 0 or 1. An output may differ by
     1e-4 of its largest magnitude (float64: 1e-9, float16: 1e-2). After the phase that shortens types, the tolerance of
-    `tables.precisions` applies. Integers must be equal. Modules that are not yet specific to a GPU run on the CPU, as
-    loops without a schedule.
+    `tables.precisions` applies; after the phase that rounds weights and rows, its outputs are the ones to compare with.
+    Integers must be equal. Modules that are not yet specific to a GPU run on the CPU, as loops without a schedule.
 
     Parameters
     ----------
@@ -82,7 +82,9 @@ class OutputCheck:
             return
         last = phase == _LOWERED
         difference = self._difference(mod, phase, lowered=last)
-        if difference is not None:
+        if difference is not None and phase == _ROUNDS:
+            self._expected = self._run(mod)
+        elif difference is not None:
             of = "" if phase in dict(passes) else f" of phase '{phase}'"
             raise _error(f"{self._guilty(before, passes)}{of} changes", difference)
 

@@ -162,6 +162,10 @@ def _round_weights(options: Options, _: tvm.target.Target | None, *, weights: st
     return transform.RoundWeights(Rounding.parse(asked), options.float_weights, options.rounded_floats)
 
 
+def _round_rows(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.RoundRows(options.activations)
+
+
 def _no_matrices(target: tvm.target.Target | None) -> str:
     """Return why a target does not multiply bfloat16 and tf32; empty if it does."""
     if target is None or has_matrix_instructions(target):
@@ -255,6 +259,7 @@ _ENTRIES = (
     _ours(transform.SplitWindows, make=_split_windows),
     _ours(transform.MergeProjections, "DNNFusion 4.2"),
     _ours(transform.RoundWeights, make=_round_weights),
+    _ours(transform.RoundRows, make=_round_rows, needs_target=True),
     _ours(transform.LowerSorts),
     _ours(transform.LowerScans),
     _ours(transform.LowerArgmax),

@@ -219,7 +219,7 @@ PHASES = (
     ),
     Phase("merge_projections", ("merge-projections", "relax.CanonicalizeBindings")),
     # After projections are merged, and scales are folded.
-    Phase("weights", ("round-weights",)),
+    Phase("weights", ("round-weights", "round-rows")),
     # Every operator becomes a PrimFunc: the passes from here on read facts from loop programs.
     Phase(
         "legalize",

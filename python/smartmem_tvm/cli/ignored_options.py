@@ -43,6 +43,7 @@ COMPILATION = (
     "check",
     "precision",
     "weights",
+    "activations",
     "float_weights",
     "layout",
     *TECHNIQUES,

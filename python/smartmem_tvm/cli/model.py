@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..tables.precisions import ACTIVATIONS
 from ..tables.precisions import PRECISIONS as TABLE
 from . import argument_types
 from .console import step
@@ -180,6 +181,11 @@ def add_techniques(parser: argparse._ActionsContainer, names: Iterable[str] = TE
         "int8 or int4, perhaps with the numbers that share a scale, as in int4:64 (default: int4:32)"
     )
     parser.add_argument("--weights", default="stored", metavar="TYPE", help=text)
+    text = (
+        "rows that weights in codes are multiplied by, on CPUs: rounded to eight bits where the file asks for it "
+        "(accuracy_level 4; stored, the default), wherever weights are in codes (int8), or nowhere (float)"
+    )
+    parser.add_argument("--activations", choices=ACTIVATIONS, default=ACTIVATIONS[0], help=text)
     text = "a product whose weight is not rounded by --weights, as `smartmem explain` names it (may be repeated)"
     parser.add_argument("--float", dest="float_weights", action="append", default=[], metavar="NAME", help=text)
     text = (
@@ -340,7 +346,8 @@ def graph_options(args: argparse.Namespace) -> Options:
     require_weights(args.weights)
     techniques = {name: getattr(args, name) for name in TECHNIQUES if hasattr(args, name)}
     budget = getattr(args, "memory_budget", None)
-    more = {"weights": args.weights, "float_weights": tuple(args.float_weights)}
+    more = {name: getattr(args, name) for name in ("weights", "activations")}
+    more |= {"float_weights": tuple(args.float_weights)}
     more |= {"caches": parse_caches(getattr(args, "cache", [])), "profiles": open_profiles(args)}
     return Options(**techniques, **more, precision=args.precision, memory_budget=budget)
 

@@ -129,8 +129,9 @@ def _command(args: argparse.Namespace, output: Path) -> str:
         return f"{args.command} {shlex.quote(str(output))}"
     words = ["smartmem", "verify", str(output), "--input", str(output.with_suffix(".npz"))]
     words += ["--rtol", f"{args.rtol:g}"] + (["--atol", f"{args.atol:g}"] if args.atol else [])
-    for name in ("target", "precision", "weights", "profiles", "records", "check"):
-        value, usual = getattr(args, name), {"target": "cpu", "precision": "float32", "weights": "stored"}.get(name)
+    usual_values = {"target": "cpu", "precision": "float32", "weights": "stored", "activations": "stored"}
+    for name in (*usual_values, "profiles", "records", "check"):
+        value, usual = getattr(args, name), usual_values.get(name)
         if value != usual:
             words += (
                 [{"profiles": "--no-profiles", "records": "--no-tuned"}[name]] if value == "" else [f"--{name}", value]

@@ -45,7 +45,8 @@ exact numbers and no --rtol is given. The exit code is 1 if an output does not p
 
 With --weights int8 or int4 the model is compiled three times: with the weights of the file, which is compared with the
 reference; with the rounded weights as floats; and with their integers, which is compared with those floats. What
-rounding itself changes is shown, and fails nothing."""
+rounding itself changes is shown, and fails nothing. Rows in bytes are not part of the comparison with the reference;
+what they change is shown as well."""
 
 ROUNDED = "the model with the rounded weights as floats"
 _COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")
@@ -98,7 +99,7 @@ def execute(args: argparse.Namespace) -> Result:
     from ..comparison import compare
     from ..frontend import output_names, reference_name, run_reference
     from ..frontend.inputs import id_limits
-    from ..ir.codes import WEIGHTS
+    from ..ir.codes import ASKED, WEIGHTS
     from ..ir.public_functions import MAIN
     from ..ir.several_sizes import size_functions
 
@@ -116,8 +117,11 @@ def execute(args: argparse.Namespace) -> Result:
         expected = [run_reference(each, dict(zip(each.inputs, given))) for each, given in zip(models, arrays)]
     texts = [f" of {size_text(each.inputs)}" if len(models) > 1 else "" for each in models]
     del models, read  # frees their weights, which the module holds in another form
-    rounds = args.weights not in WEIGHTS
-    got = _results(args, mod, arrays, **({"weights": WEIGHTS[0], "float_weights": ()} if rounds else {}))
+    asked = any(gvar.name_hint.startswith(ASKED) for gvar in mod.get_global_vars())
+    in_bytes = args.activations == "int8" or (asked and args.activations == "stored")
+    unrounded = {"weights": WEIGHTS[0], "float_weights": (), "activations": "float"}
+    rounds = in_bytes or args.weights not in WEIGHTS
+    got = _results(args, mod, arrays, **(unrounded if rounds else {}))
     outputs: dict[str, dict] = {}
     for number, text in enumerate(texts):
         both = got[number], expected[number]
@@ -128,12 +132,17 @@ def execute(args: argparse.Namespace) -> Result:
             found = _judged(args, number, found, arrays[number], *both, (rtol, args.atol))
         outputs |= {name + text: each for name, each in found.items()}
     rounding: dict[str, float] = {}
-    if rounds:
-        wanted, got = (_results(args, mod, arrays, rounded_floats=each) for each in (True, False))
+    if args.weights not in WEIGHTS:
+        floats = {"activations": "float"}
+        wanted, got = (_results(args, mod, arrays, rounded_floats=each, **floats) for each in (True, False))
         for number, text in enumerate(texts):
-            for name, *three in zip(names, got[number], wanted[number], expected[number]):
-                outputs[f"{name}{text}, {args.weights}"] = compare(*three[:2], rtol, args.atol, ROUNDED)
-                rounding[name + text] = compare(*three[1:], rtol, args.atol)["max_rel_err"]
+            for name, *both in zip(names, got[number], wanted[number], strict=True):
+                outputs[f"{name}{text}, {args.weights}"] = compare(*both, rtol, args.atol, ROUNDED)
+    if rounds:
+        got = _results(args, mod, arrays) if in_bytes else got
+        for number, text in enumerate(texts):
+            for name, *both in zip(names, got[number], expected[number], strict=True):
+                rounding[name + text] = compare(*both, rtol, args.atol)["max_rel_err"]
     data = {
         "model": args.model,
         "reference": reference,

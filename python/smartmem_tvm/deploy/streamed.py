@@ -250,9 +250,9 @@ class StreamedMachine(Machine):
             If the budget is too small for a function; the previous plans stay.
         """
         self._look_back()
-        plans = {}
+        plans, given = {}, None if budget is None else memory_bytes(budget)
         for name, problem in self._problems.items():
-            size = everything(problem) if budget is None else memory_bytes(budget)
+            size = everything(problem) if given is None else given
             plans[name] = planned(self._streams[name], problem, size, self._bandwidth)
         self._plans = plans
         self._follow(self._present)

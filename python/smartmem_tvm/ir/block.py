@@ -51,6 +51,16 @@ class Bindings:
             self.values[var] = value
             self._register(var)
 
+    def add(self, before, name: str, value) -> relax.DataflowVar:
+        """Return a new variable, bound to a value in front of the binding of `before`."""
+        value = relax.BlockBuilder().normalize(value)
+        var = relax.DataflowVar(name, value.ty)
+        self.order.insert(self.order.index(before), var)
+        self.position[var] = self.position[before]
+        self.values[var], self._bindings[var] = value, None
+        self._register(var)
+        return var
+
     def write(self) -> relax.DataflowBlock:
         """Return the edited block."""
         builder = relax.BlockBuilder()

@@ -3,6 +3,7 @@
 
     weight[k, n] = code[k, n] * scale[k // group, n]                                     as `StoreCodes` writes it
     weight[k, n] = (code[p, g, step, j] - zero[p, g, j]) * scale[p, g, j]                in panels, see `PackCodes`
+    row[m, k] = code[m, k // group, k % group] * scale[m, k // group]                    as `RoundRows` writes it
 
 `StoreCodes` writes a weight as a kernel of its own, and `ReadCodes` puts it into the products that read it. `codes_of`
 finds it in the operand of a product.
@@ -20,6 +21,8 @@ from .walk import collect
 
 NAME = "dequantize_weight"
 """Hint of the name of the kernels that `dequantized` describes."""
+ROWS, ASKED = "dequantize_rows", "rows_in_bytes"
+"""Hints of the names of kernels that compute rows from their codes, and of copies whose readers may read rows so."""
 LEAST = 4096
 """Numbers of a weight, from which on its bytes matter. Chosen: four pages of float32."""
 FOUR, EIGHT = 4, 8
@@ -172,3 +175,8 @@ def in_panels(words, zeros, zero: int, place: tuple, step, in_word: int):
 def _masked(bits: int) -> int:
     """Return the mask of a code in the lowest bits of a word."""
     return (1 << bits) - 1
+
+
+def rows_in_bytes(rows: te.Tensor) -> te.Tensor:
+    """Return a copy of rows, which stands for rows whose products may round them to bytes (`RoundRows`)."""
+    return te.compute(rows.shape, lambda *place: rows(*place), name="rows")

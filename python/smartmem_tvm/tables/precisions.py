@@ -40,3 +40,6 @@ OF_HALF = Precision(1e-2, "the model computes in halves, of 11 bits", "float16",
 """The precision of a model that is in float16 itself, under any ``--precision``."""
 OF_BFLOAT16 = Precision(5e-2, f"the model computes in bfloat16, and {_BFLOAT16}", *3 * ("bfloat16",))
 """The precision of a model that is in bfloat16 itself."""
+
+ACTIVATIONS = ("stored", "float", "int8")
+"""Rows that weights in codes are multiplied by are bytes where the file asks for it, nowhere, or everywhere."""

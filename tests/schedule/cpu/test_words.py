@@ -9,12 +9,12 @@ from tvm import tirx
 
 from against_onnxruntime import integers, model_of
 from smartmem_tvm import compile, from_onnx, optimize
-from smartmem_tvm.ir.packings import numbers_of_quad, quad
+from smartmem_tvm.ir.packings import dot_of_quads, numbers_of_quad, packed_factors, quad
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.schedule import PackWeights, PairProducts, ScheduleKernels
 from smartmem_tvm.schedule.core.nest import Scope, index, store
 from smartmem_tvm.schedule.cpu.packed_vectors import dot_pieces
-from smartmem_tvm.schedule.cpu.words import joined, word_of
+from smartmem_tvm.schedule.cpu.words import dots_in_vectors, joined, word_of
 
 K = tirx.Var("k", "int64")
 
@@ -96,3 +96,29 @@ def test_few_columns(rows, columns, depth):
     x, w = integers(random, "uint8", (rows, depth)), integers(random, "int8", (depth, columns))
     model = model_of([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], {"x": x}, {"y": "int32"}, {"w": w})
     np.testing.assert_array_equal(compile(from_onnx(model), "cpu").run(x)[0], x.astype("int32") @ w)
+
+
+@pytest.mark.parametrize("kind", [tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED])
+def test_dots_of_scalars_are_of_vectors(kind):
+    """LLVM makes wrong numbers of several (docs/tvm-issues.md)."""
+    x, w, y = (tirx.decl_buffer([index(8)], "int32", name, layout=None) for name in "xwy")
+    after = dots_in_vectors(Scope().loop(8, lambda k: store(y, dot_of_quads(x[k], w[k]), k), "k", kind))
+    scalar = [each for each in collect(after, tirx.Add) if packed_factors(each) is not None]
+    assert bool(scalar) is (kind == tirx.ForKind.VECTORIZED)
+    assert after.script().count("llvm.vector.reduce.add") == (not scalar)
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(2, 4, 2), (3, 4, 3), (5, 4, 3), (1, 64, 33), (20, 16, 18)])
+@pytest.mark.parametrize("constant", [True, False])
+def test_columns_of_bytes_are_read_in_place(rows, depth, columns, constant):
+    """The right operand is contiguous along the depth, as the left one is where rows and columns are exchanged."""
+    random = np.random.default_rng(rows)
+    x, w = integers(random, "uint8", (rows, depth)) | 1, integers(random, "int8", (columns, depth))
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMulInteger", ["x", "t"], ["y"]),
+    ]
+    x[:, -1] = 255  # a sign bit in each word
+    inputs, constants = ({"x": x}, {"w": w}) if constant else ({"x": x, "w": w}, {})
+    compiled = compile(from_onnx(model_of(nodes, inputs, {"y": "int32"}, constants)), "cpu")
+    np.testing.assert_array_equal(compiled.run(*inputs.values())[0], x.astype("int32") @ w.T)

@@ -7,7 +7,11 @@ import numpy as np
 from tvm import relax
 
 from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of, shape_of
+from smartmem_tvm.ir.codes import ASKED, rows_in_bytes
 from smartmem_tvm.narrow import is_integer
+
+_ROWS_IN_BYTES = 4
+"""``accuracy_level`` of MatMulNBits whose rows may be rounded to eight bits, by definition."""
 
 
 def mat_mul_n_bits(node: Node) -> relax.Expr:
@@ -30,6 +34,8 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
     groups, steps = _in_groups(groups, width, block, blocks)
     if steps is not None:
         codes, x = codes[:, steps], node.emit(relax.op.take(x, constant(steps, "int64"), -1, mode="fast"))
+    if node.attrs.get("accuracy_level", 0) == _ROWS_IN_BYTES and steps is None:
+        x = node.bb.emit_te(rows_in_bytes, x, primfunc_name_hint=f"{ASKED}_{block}_")
     product = node.emit(relax.op.matmul(x, _weight(node, codes, points, scales, groups)))
     return product if bias is None else relax.op.add(product, bias)
 

@@ -9,15 +9,16 @@ from functools import partial
 from math import prod
 
 import numpy as np
-from tvm import IRModule, ir, sym, tirx
+from tvm import IRModule, sym, tirx
 from tvm.ir.transform import PassContext, module_pass
 
 from ...ir.codes import BYTE, BYTES_IN_WORD, EIGHT, FOUR, IN_WORD, WORD, Codes, codes_of, in_panels
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
 from ...ir.kernel import Kernel, Stage, substitute
-from ...ir.walk import collect
+from ...ir.packings import QUADS
 from ...target import is_cpu, is_gpu
+from ..core.coded_panels import group_of
 from ..core.contraction import Contraction, contraction_of
 from ..core.expressions import Walk, fused_index, replace_loads
 from ..core.is_product import from_first_sum
@@ -26,6 +27,7 @@ from ..core.reduction import reduction_of
 from ..core.rule import is_open, target_of
 from ..cpu.coded_plan import LONG, VECTORS
 from ..cpu.matmul import Matmul
+from ..cpu.packed_vectors import has_byte_pairs, has_dot
 from ..cpu.params import CpuParams
 from ..gpu.machine import VECTOR
 from ..gpu.matmul.coded_tile import PANEL
@@ -83,20 +85,22 @@ class _Order:
     ----------
     vector, vectors : int
         Columns of a panel are a multiple of `vector`, and at most `vectors` of them.
-    bytes_in_word : int
-        Codes of eight bits in an element.
+    bytes_in_word, of_rows_in_bytes : int
+        Codes of eight bits in an element: of those that are multiplied by floats, and by rows in codes.
     """
 
     vector: int
     vectors: int
     bytes_in_word: int
+    of_rows_in_bytes: int
 
     @classmethod
     def of(cls, params: CpuParams | GpuMatmulParams) -> _Order:
         """Return the order of a target with these parameters."""
         if isinstance(params, GpuMatmulParams):
-            return cls(VECTOR, PANEL // VECTOR, BYTES_IN_WORD)
-        return cls(params.lanes, VECTORS, 1)
+            return cls(VECTOR, PANEL // VECTOR, BYTES_IN_WORD, BYTES_IN_WORD)
+        integers = has_dot(QUADS.name, params) or has_byte_pairs(params)
+        return cls(params.lanes, VECTORS, 1, BYTES_IN_WORD if integers else 1)
 
     def width(self, columns: int) -> int:
         """Return the columns of a panel."""
@@ -122,7 +126,7 @@ def _packed(
             inputs[position], forms[position] = buffer, make
 
     for part in parts:
-        form = _form(part.layout, values[part.at[0]](), order.bytes_in_word)
+        form = _form(part.layout, values[part.at[0]](), part.bytes_in_word(order))
         words, scales, zeros = part.layout.buffers(form, part.codes)
         stages[part.number] = part.reading(form, words, scales, zeros, stages[part.number])
         give(part.at[0], words, partial(part.layout.codes, form))
@@ -150,6 +154,10 @@ class _CodedStage:
     layout: _Layout
     at: tuple[int, int]
 
+    def bytes_in_word(self, order: _Order) -> int:
+        """Return the codes of eight bits in an element of a panel."""
+        return order.bytes_in_word if codes_of(self.way.left) is None else order.of_rows_in_bytes
+
     def reading(self, form: _Form, words, scales, zeros, stage: Stage) -> Stage:
         """Return the stage that reads panels."""
         layout, depth = self.layout, self.way.depth[0]
@@ -167,7 +175,7 @@ class _CodedStage:
 
 
 def _part(kernel: Kernel, number: int, order: _Order, positions: Mapping) -> _CodedStage | None:
-    way = _product(kernel, number)
+    way = _product(kernel, number, positions)
     if way is None:
         return None
     codes = codes_of(way.right)
@@ -194,8 +202,8 @@ def _only_readers(kernel: Kernel, parts: list[_CodedStage]) -> list[_CodedStage]
     return found if len(found) == len(parts) else _only_readers(kernel, found)
 
 
-def _product(kernel: Kernel, number: int) -> Contraction | None:
-    """Return the product that a stage adds up, with a weight in codes on the right; None if it is none.
+def _product(kernel: Kernel, number: int, positions: Mapping) -> Contraction | None:
+    """Return the product that a stage adds up, with a constant in codes on the right; None if it is none.
 
     Where it is the kernel's only one, the order of its columns is that of the kernel's result.
     """
@@ -208,8 +216,8 @@ def _product(kernel: Kernel, number: int) -> Contraction | None:
     contraction = contraction_of(reduction) if reduction is not None else None
     if contraction is None or contraction.batch or len(contraction.depth) != 1:
         return None
-    ways = (contraction, contraction.swapped())
-    return next((each for each in ways if each.columns and codes_of(each.right) is not None), None)
+    ways = [each for each in (contraction, contraction.swapped()) if each.columns and codes_of(each.right) is not None]
+    return next((each for each in ways if codes_of(each.right).load.source in positions), None)
 
 
 @dataclass(frozen=True)
@@ -324,7 +332,7 @@ class _Layout:
 def _layout(codes: Codes, columns: tuple, depth, extents: Mapping, order: _Order) -> _Layout | None:
     """Return the panels of a weight, or None if it, or its scales, have no constant strides."""
     sizes, deep = tuple(extents[var] for var in columns), extents[depth]
-    group = _group(codes.scale, depth, deep)
+    group = group_of(codes.scale, depth, deep)
     if group is None:
         return None
     groups = -(-deep // group)
@@ -337,18 +345,6 @@ def _layout(codes: Codes, columns: tuple, depth, extents: Mapping, order: _Order
     unit = LONG if groups == 1 and deep > LONG else IN_WORD
     length = -(-group // unit) * unit
     return _Layout(sizes, deep, groups, group, length, order.width(prod(sizes)), code_steps, scale_steps)
-
-
-def _group(scale: ir.TensorLoad, depth, deep: int) -> int | None:
-    """Return the steps along the depth that share a scale; None if they are no groups of whole words."""
-    divided = [each for place in scale.indices for each in collect(place, tirx.FloorDiv) if each.a.same_as(depth)]
-    uses = [var for place in scale.indices for var in collect(place, ir.Var) if var.same_as(depth)]
-    if not uses:
-        return deep
-    if len(divided) != 1 or len(uses) != 1 or not isinstance(divided[0].b, tirx.IntImm):
-        return None
-    group = int(divided[0].b)
-    return group if group % IN_WORD == 0 else None
 
 
 def _steps(buffer, indices: Sequence, extents: Mapping) -> tuple[int, ...] | None:

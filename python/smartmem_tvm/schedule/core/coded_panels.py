@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tvm import ir, sym, tirx
 
-from ...ir.codes import Codes, bits_of, codes_of
+from ...ir.codes import IN_WORD, Codes, bits_of, codes_of
 from ...ir.walk import collect
 from .nest import fresh, index
 
@@ -98,3 +98,15 @@ def _panels(codes: Codes) -> Panels | None:
             return None
         zero, zeros = (0, found[0].source) if found else (int(point), None)
     return Panels(codes.load.source, codes.scale.source, zeros, zero, *bits_of(codes))
+
+
+def group_of(scale: ir.TensorLoad, depth, deep: int) -> int | None:
+    """Return the steps along the depth that share a scale; None if they are no groups of whole words."""
+    divided = [each for place in scale.indices for each in collect(place, tirx.FloorDiv) if each.a.same_as(depth)]
+    uses = [var for place in scale.indices for var in collect(place, ir.Var) if var.same_as(depth)]
+    if not uses:
+        return deep
+    if len(divided) != 1 or len(uses) != 1 or not isinstance(divided[0].b, tirx.IntImm):
+        return None
+    group = int(divided[0].b)
+    return group if group % IN_WORD == 0 else None

@@ -6,16 +6,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 
-from ...ir.codes import FOUR, IN_WORD
-from ..core.coded_panels import Panels, panels_of
+from ...ir.codes import BYTE, BYTES_IN_WORD, FOUR, IN_WORD, codes_of
+from ...ir.packings import QUADS
+from ..core.coded_panels import Panels, group_of, panels_of
 from ..core.contraction import Contraction
 from ..core.expressions import largest_divisor
+from ..core.nest import fresh
 from ..core.plans import Price
-from .cost import CodedStep, Done, FromMemory, Work
+from .cost import CodedStep, Done, FromMemory, QuadStep, Work
 from .gemm.axis import Span
 from .gemm.chunks import Chunks
 from .matmul_operands import ContractionOperands
+from .packed_vectors import has_byte_pairs, has_dot
 from .params import FEW_REGISTERS, CpuParams
 
 VECTORS = 4
@@ -23,6 +27,8 @@ VECTORS = 4
 LONG = 64
 """Most steps along the depth between which sums of codes stay in registers. Chosen: the zero point's share, which is
 subtracted then, has grown little, and what happens between takes a twentieth of the time."""
+LONG_INTEGERS = 512
+"""The same for sums of integers, which are exact. Chosen: 512 products of bytes are far from 32 bits."""
 _CHAINS, _CHAINS_FEW_REGISTERS = 8, 4
 """Sums that are added to at the same time, with 32 registers and with 16. Eight are by definition of two
 multiplications per cycle that take four cycles; with 16 registers four sums took 0.87 times as long, as no mask is
@@ -48,7 +54,24 @@ class CodedPlan(ContractionOperands):
         panels = panels_of(contraction.right)
         plan = None if panels is None else cls(contraction, params, (), panels)
         reads = plan is not None and panels.read_by(lambda column, depth: plan.right(None, column, depth))
-        return plan if reads else None
+        alone = reads and (panels.bits == FOUR or panels.in_word == 1 or plan.row_group is not None)
+        return plan if alone else None
+
+    # -- rows in codes -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def row_group(self) -> int | None:
+        """Steps along the depth that share a scale of a row, where rows are in codes that are multiplied as integers.
+
+        None where products are of floats.
+        """
+        row, step = fresh("row"), fresh("step")
+        codes = codes_of(self.left(None, row, step)) if codes_of(self.contraction.left) is not None else None
+        if codes is None or not codes.value.same_as(codes.load) or str(codes.load.ty.dtype) != BYTE:
+            return None
+        if self.panels.in_word == 1 or not (has_dot(QUADS.name, self.params) or has_byte_pairs(self.params)):
+            return None
+        return group_of(codes.scale, step, self.depth)
 
     # -- the depth ---------------------------------------------------------------------------------------------------
 
@@ -60,7 +83,10 @@ class CodedPlan(ContractionOperands):
     @cached_property
     def block(self) -> int:
         """Steps after which the sums of codes are scaled: a group, or a part of one."""
-        return largest_divisor(self.panels.group // IN_WORD, LONG // IN_WORD) * IN_WORD
+        if self.row_group is None:
+            return largest_divisor(self.panels.group // IN_WORD, LONG // IN_WORD) * IN_WORD
+        common = self.panels.group if self.row_group == self.depth else gcd(self.panels.group, self.row_group)
+        return largest_divisor(common // IN_WORD, LONG_INTEGERS // IN_WORD) * IN_WORD
 
     # -- rows and columns --------------------------------------------------------------------------------------------
 
@@ -77,7 +103,9 @@ class CodedPlan(ContractionOperands):
     @property
     def tile_vectors(self) -> int:
         """Vectors of columns of a tile: a panel's, or fewer where a strip has many rows."""
-        high = not self.few_registers and self.rows > _ROWS and self.vectors % _HIGH_VECTORS == 0
+        halved = self.row_group is not None and not has_dot(QUADS.name, self.params) and self.panels.bits != FOUR
+        least = _ROWS if not self.few_registers else 1 if halved else self.rows
+        high = self.rows > least and self.vectors % _HIGH_VECTORS == 0
         return _HIGH_VECTORS if high else self.vectors
 
     @property
@@ -115,8 +143,11 @@ class CodedPlan(ContractionOperands):
     def price(self) -> Price:
         """The price of the work by its terms, in cycles of all threads together."""
         tiles, masked = self.panels.panels * (self.vectors // self.tile_vectors), self.panels.bits == FOUR
-        steps: Sequence[Done] = [
-            (span.count * tiles * self.steps, CodedStep(span.size, self.tile_vectors, masked)) for span in self.strips
-        ]
+        if self.row_group is None:
+            done = self.steps, lambda rows: CodedStep(rows, self.tile_vectors, masked)
+        else:
+            done = self.steps // BYTES_IN_WORD, lambda rows: QuadStep(rows, self.tile_vectors, masked)
+        count, step = done
+        steps: Sequence[Done] = [(span.count * tiles * count, step(span.size)) for span in self.strips]
         parts = {"codes and multiply-adds": steps, "weights from memory": [(self.panels.bytes, FromMemory())]}
         return Work(self.params, parts, shared=self.params.cores if self.parallel else 1).price

@@ -10,6 +10,7 @@ from ..core.contraction import contraction_of
 from ..core.decisions import declined, noted, priced
 from ..core.reduction import reduction_of
 from .coded_plan import CodedPlan
+from .gemm.coded_integers import IntegerNest
 from .gemm.coded_nest import CodedNest
 from .params import CpuParams
 from .rule import CpuRule
@@ -34,7 +35,7 @@ class CodedProduct(CpuRule):
         plan = next((each for each in plans if each is not None), None)
         if plan is None:
             return declined("no operand is a weight in panels of codes")
-        if plan.rows > (_MOST_ROWS_FEW_REGISTERS if plan.few_registers else _MOST_ROWS):
+        if plan.row_group is None and plan.rows > (_MOST_ROWS_FEW_REGISTERS if plan.few_registers else _MOST_ROWS):
             return declined(f"{plan.rows} rows: each panel is read so often that its floats are worth a copy")
         priced(lambda: plan.price)
         sizes = {"width": plan.panels.width, "bits": plan.panels.bits, "group": plan.panels.group, "block": plan.block}
@@ -43,4 +44,4 @@ class CodedProduct(CpuRule):
 
     def emit(self, plan: CodedPlan) -> tirx.Stmt:
         """Return the loop nest."""
-        return CodedNest(plan).kernel()
+        return (CodedNest if plan.row_group is None else IntegerNest)(plan).kernel()

@@ -20,8 +20,10 @@ from functools import cached_property
 from operator import add
 from typing import NamedTuple, Protocol
 
+from ...ir.packings import QUADS
 from ..core.plans import Price
 from . import machine
+from .packed_vectors import has_dot
 from .params import FEW_REGISTERS, CpuParams
 
 _PER_STEP = 2  # operations of the loop itself per step, its addition and its branch: fitted with `machine.ISSUE`
@@ -270,6 +272,21 @@ class CodedStep:
         """Return the cycles of the step."""
         unpacked = self.vectors * (machine.CODE_MASKED if self.masked else machine.CODE)
         return max(_busy(self.height * self.vectors, self.height) + unpacked, machine.FMA_LATENCY / 2)
+
+
+@dataclass(frozen=True)
+class QuadStep:
+    """Four steps along the depth of a strip of rows and a panel of codes, in integers; attributes as of `CodedStep`."""
+
+    height: int
+    vectors: int
+    masked: bool
+
+    def cycles(self, params: CpuParams) -> float:
+        """Return the cycles of the four steps."""
+        dots = 1 if has_dot(QUADS.name, params) else 2  # a product and a sum
+        unpacked = self.vectors * (machine.CODE_MASKED if self.masked or not has_dot(QUADS.name, params) else 0.0)
+        return max(_busy(dots * self.height * self.vectors, self.height) + unpacked, machine.FMA_LATENCY / 2)
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ class Matmul(CpuRule):
             return declined("no sum of products of two operands" if reduction else "not one reduction")
         if not (contraction.rows or contraction.columns):
             return declined("its results share no operand: there are neither rows nor columns")
-        params = with_products(params, contraction.packing)
-        ways = [MatmulPlan(with_words(way), params, tuple(constants)) for way in (contraction, contraction.swapped())]
+        params, contraction = with_products(params, contraction.packing), with_words(contraction)
+        ways = [MatmulPlan(way, params, tuple(constants)) for way in (contraction, contraction.swapped())]
         given = given_value("matmul", "swapped")
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
         able = [(way, swapped) for swapped, way in enumerate(ways) if given in (None, swapped)]

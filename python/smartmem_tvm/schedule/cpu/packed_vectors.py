@@ -20,6 +20,7 @@ from ..core.nest import Scope, index
 from .params import CpuParams
 
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+_BYTE_PAIRS = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}
 _QUADS = {
     16: "llvm.x86.avx512.vpdpbusd.512",
     8: "llvm.x86.avx512.vpdpbusd.256",
@@ -45,6 +46,11 @@ def has_dot(packing: str, params: CpuParams) -> bool:
 
 def _dot(packing: str, params: CpuParams) -> _Dot | None:
     return next((d for d in _DOTS if d.packing == packing and d.features.get(params.lanes) in params.features), None)
+
+
+def has_byte_pairs(params: CpuParams) -> bool:
+    """Whether the processor multiplies vectors of pairs of bytes into sums of 16 bits (AVX2, AVX-512BW)."""
+    return params.lanes in _BYTE_PAIRS and has_dot(PAIRS.name, params)
 
 
 def adder(packing: Packing, lanes: int, params: CpuParams) -> Callable | None:
@@ -117,6 +123,30 @@ _DOTS = (
     _Dot(QUADS.name, {16: "avx512vnni", 8: "avxvnni", 4: "avxvnni"}, _quads_added),
 )
 """Of several for one packing, the first that the processor has is taken."""
+
+
+def bytes_added(sums, unsigned, signed, lanes: int, dots: bool):
+    """Return sums plus the products of vectors of unsigned and signed bytes.
+
+    Parameters
+    ----------
+    sums : expression
+        Of `lanes` sums of four products in 32 bits, or of twice as many sums of two products in 16 bits.
+    unsigned, signed : expression
+        Vectors of quads; without `dots`, the unsigned bytes are below 16.
+    dots : bool
+        Whether the processor adds up four products (VNNI).
+    """
+    if dots:
+        return _quads_added(lanes)(sums, unsigned, signed)
+    quarters = (_as(each, "int8", 4 * lanes) for each in (unsigned, signed))
+    return sums + tirx.call_llvm_pure_intrin(f"int16x{2 * lanes}", _BYTE_PAIRS[lanes], *quarters)
+
+
+def shorts_added(sums, shorts, factor: int, lanes: int):
+    """Return sums in 32 bits plus the sums of two neighbours in 16 bits, times a factor."""
+    times = tirx.Broadcast(tirx.const(factor, "int16"), 2 * lanes)
+    return sums + tirx.call_llvm_pure_intrin(f"{INTEGER}x{lanes}", _PAIRS[lanes], shorts, times)
 
 
 def _as(vector, dtype: str, lanes: int):

@@ -15,7 +15,7 @@ from ..core.fold_policies import costly_once_and_plain_sums, folded
 from ..core.rule import Answer, NestRule
 from .params import CpuParams
 from .softmax_division import division_by_inverse
-from .words import joined
+from .words import dots_in_vectors, joined
 
 
 class CpuRule(NestRule):
@@ -38,9 +38,9 @@ class CpuRule(NestRule):
         return super().ask_kernel(division_by_inverse(kernel), params, question, prepared)
 
     def lower(self, kernel: Kernel, params: CpuParams) -> tirx.Stmt | None:
-        """Return the loop nest, in which quads of neighbouring bytes are loaded at once."""
+        """Return the loop nest, in which quads of neighbouring bytes are loaded at once and multiplied as vectors."""
         body = super().lower(kernel, params)
-        return None if body is None else joined(body)
+        return None if body is None else dots_in_vectors(joined(body))
 
     def prepare(self, kernel: Kernel) -> Kernel | None:
         """Return the kernel with element-wise stages folded into their readers."""

@@ -22,6 +22,7 @@ from ..core.steps import has_steps, nest_by_nest, points_of
 from .machine import WORTH_WAKING
 from .packed_vectors import sums_of_dots
 from .params import CpuParams
+from .words import dots_in_vectors
 
 
 class Steps(Rule):
@@ -49,7 +50,7 @@ class Steps(Rule):
         if not self.runs_on(target) or not isinstance(func.body, s_tir.SBlockRealize) or not has_steps(func):
             return declined("no loop whose steps wait for each other")
         params = self.params or CpuParams.of(target)
-        return nest_by_nest(func, lambda nest: _shared(nest, params))
+        return nest_by_nest(func, lambda nest: dots_in_vectors(_shared(nest, params)))
 
 
 def _shared(nest: tirx.Stmt, params: CpuParams) -> tirx.Stmt:

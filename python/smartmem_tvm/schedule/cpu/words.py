@@ -18,7 +18,7 @@ from tvm import ir, sym, tirx
 from ..._tvm import mapped
 from ...ir.index_map import function_name
 from ...ir.kernel import shape_of
-from ...ir.packings import QUADS, numbers_of_quad
+from ...ir.packings import QUADS, numbers_of_quad, packed_factors
 from ...ir.pairs import INTEGER
 from ...ir.walk import collect, loads
 from ..core.contraction import Contraction
@@ -30,18 +30,16 @@ _BYTES = ("int8", "uint8")
 
 
 def with_words(contraction: Contraction) -> Contraction:
-    """Return a contraction whose left operand is of words where it is of quads of neighbouring bytes.
-
-    The right one is not: vectors of its words, which are the lanes of a register tile, were wrong numbers with LLVM's
-    optimizations from level 2 on (a product of 3 x 4 by 4 x 3, on AVX-512; the cause is not known).
-    """
+    """Return a contraction whose operands are words where they are quads of neighbouring bytes."""
     if contraction.packing is None or contraction.packing.numbers != QUADS.numbers:
         return contraction
-    found = word_of(contraction.left, contraction.reduction.extents)
-    if found is None:
-        return contraction
-    word, source = found
-    return replace(contraction, words={**contraction.words, word.source: source}, left=word)
+    sides, views = {}, dict(contraction.words)
+    for side in ("left", "right"):
+        found = word_of(getattr(contraction, side), contraction.reduction.extents)
+        if found is not None:
+            sides[side], source = found
+            views[sides[side].source] = source
+    return replace(contraction, words=views, **sides) if sides else contraction
 
 
 def word_of(value, extents: Mapping):
@@ -92,11 +90,35 @@ def joined(body: tirx.Stmt) -> tirx.Stmt:
     return as_bytes(changed, words)
 
 
+def dots_in_vectors(body: tirx.Stmt) -> tirx.Stmt:
+    """Return a statement in which dot products of two scalar quads are sums over vectors of four bytes.
+
+    LLVM makes one shift, with a count above 31 in the lanes that it does not use, of masks and shifts of several scalar
+    quads, and takes those lanes for zeros where the instruction gives the sign (docs/tvm-issues.md). Lanes of
+    vectorized loops are vectors already, of one operation each.
+    """
+    loops = [loop for loop in collect(body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
+    vectors = {each for loop in loops for each in collect(loop, tirx.Add)}
+
+    def of_vectors(each):
+        found = packed_factors(each) if each not in vectors and each.ty.dtype.lanes == 1 else None
+        if found is None or found[0].numbers != QUADS.numbers:
+            return each
+        count = QUADS.numbers
+        unsigned, signed = (
+            tirx.reinterpret(f"{kind}x{count}", side).astype(f"{INTEGER}x{count}")
+            for kind, side in zip(_BYTES[::-1], found[1], strict=True)
+        )
+        return tirx.call_llvm_pure_intrin(INTEGER, "llvm.vector.reduce.add", unsigned * signed)
+
+    return mapped(body, (tirx.Add, of_vectors))
+
+
 def as_bytes(body: tirx.Stmt, words: Mapping) -> tirx.Stmt:
     """Return a statement with loads of words as loads of bytes; `words` is word tensor -> tensor of bytes.
 
-    A vectorized loop whose lanes are different words becomes a serial one, which LLVM vectorizes: TVM does not know
-    that a vector of bytes is a shorter one of words.
+    A vectorized loop whose lanes are different words becomes a serial one: TVM does not know that a vector of bytes is
+    a shorter one of words.
     """
     if not words:
         return body

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tvm
 from tvm import ir
 
-from ...ir.codes import NAME, codes_of
+from ...ir.codes import NAME, ROWS, codes_of
 from ...ir.graph import Graph, Node, rewrite_graphs
 
 
@@ -22,14 +22,15 @@ class ReadCodes:
 
         y[m, n] += x[m, k] * (q[k, n] * s[k // 32, n])
 
-    The schedule rules copy a part of ``w`` into the cache where many rows read it, and never write it to memory.
+    The schedule rules copy a part of ``w`` into the cache where many rows read it, and never write it to memory. Rows
+    that `RoundRows` has rounded are read in the same way.
 
     Refuses (leaves as it is) a reader without a sum. Its weight is then computed in each inference.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every graph of `mod`."""
-        found = any(gvar.name_hint.startswith(NAME) for gvar in mod.get_global_vars())
+        found = any(gvar.name_hint.startswith((NAME, ROWS)) for gvar in mod.get_global_vars())
         return rewrite_graphs(mod, _read) if found else mod
 
 
@@ -54,8 +55,8 @@ def _read(graph: Graph) -> list[dict]:
 
 
 def _is_weight(node: Node) -> bool:
-    """Whether a node computes a weight from constants, as `StoreCodes` writes it."""
+    """Whether a node computes a weight from constants, as `StoreCodes` writes it, or rows, as `RoundRows` does."""
     if node.kernel is None or len(node.kernel.stages) != 1 or not node.kernel.last.is_pointwise:
         return False
-    constant = all(isinstance(arg, ir.Constant) for arg in node.args)
-    return constant and codes_of(node.kernel.last.body.value) is not None
+    known = all(isinstance(arg, ir.Constant) for arg in node.args) or node.members[-1].startswith(ROWS)
+    return known and codes_of(node.kernel.last.body.value) is not None

@@ -58,10 +58,13 @@ class CodedNest:
 
         several = plan.parallel and chunks.count > 1
         nest = self.scope.loop(chunks.count, task, "task", PARALLEL if several else SERIAL)
-        prepared = block(*(self._copy(), self._add_up(), self._divide()))
-        return allocate([self.left, *([self.added] if self.has_zeros else [])], block(prepared, nest))
+        return allocate([self.left, *([self.added] if self.has_zeros else [])], block(self.prepared(), nest))
 
     # -- the left operand --------------------------------------------------------------------------------------------
+
+    def prepared(self) -> tirx.Stmt:
+        """Return the statements that make the left operand, once for all tasks."""
+        return block(*(self._copy(), self._add_up(), self._divide()))
 
     def _copy(self) -> tirx.Stmt:
         """Return the copy of the left operand, with zeros behind the depth."""
@@ -132,12 +135,16 @@ class CodedNest:
         def part(number) -> tirx.Stmt:
             first = number * index(plan.tile_width)
             start = self._each(rows.size, lambda i, j: store(sums, plan.contraction.reduction.init, i, first + j))
-            blocks = plan.steps // plan.block
-            return block(start, scope.loop(blocks, lambda b: self._block(rows, panel, first, b, sums), "block"))
+            return block(start, self.steps_of(rows, panel, first, sums))
 
         over = scope.loop(width // plan.tile_width, part, "part")
         kept = Strip(columns.first, columns.kept, columns.number, columns.kept)
         return block(over, self.epilogue.block(sums, rows, kept))
+
+    def steps_of(self, rows: Strip, panel, column, sums) -> tirx.Stmt:
+        """Return the loop over the blocks of steps of a tile."""
+        blocks = self.plan.steps // self.plan.block
+        return self.scope.loop(blocks, lambda b: self._block(rows, panel, column, b, sums), "block")
 
     def _each(self, rows: int, body: Callable) -> tirx.Stmt:
         """Return ``body(row, column)`` for all results of a tile, unrolled, in vectors of columns."""
