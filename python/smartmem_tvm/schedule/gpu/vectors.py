@@ -69,7 +69,7 @@ def _is_aligned(walk: Walk, place: tuple, within, run: int) -> bool:
 
 def guarded(value) -> tuple:
     """Split a padded value, zero where a condition fails, into (condition, value); another gives (None, value)."""
-    if is_if_then_else(value) and isinstance(value.args[2], tirx.FloatImm) and value.args[2].value == 0:
+    if is_if_then_else(value) and isinstance(value.args[2], tirx.FloatImm | tirx.IntImm) and value.args[2].value == 0:
         return value.args[0], value.args[1]
     return None, value
 

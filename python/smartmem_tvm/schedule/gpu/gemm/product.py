@@ -8,8 +8,10 @@ from functools import cached_property
 
 from tvm import tirx
 
+from ....ir.byte_numbers import byte_type
 from ....ir.half import FLOAT, HALF
 from ....ir.kernel import Kernel, substitute
+from ....ir.pairs import INTEGER
 from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
@@ -72,11 +74,13 @@ class MatmulProduct(FusedContraction):
 
 
 def product_of(kernel: Kernel) -> MatmulProduct | None:
-    """Return the product in a kernel; None if it is no contraction of floats, or has no rows or no columns."""
+    """Return the product in a kernel; None if it is none of floats or of bytes, or has no rows or no columns."""
     reduction = reduction_of(kernel)
     contraction = contraction_of(reduction) if reduction is not None else None
     if contraction is None or not contraction.rows or not contraction.columns:
         return None
-    types = {str(each.ty.dtype) for each in (contraction.left, contraction.right)}
-    sums = str(contraction.reduction.accumulator.ty.dtype)
+    sides = (contraction.left, contraction.right)
+    types, sums = {str(each.ty.dtype) for each in sides}, str(contraction.reduction.accumulator.ty.dtype)
+    if sums == INTEGER:
+        return MatmulProduct(contraction) if all(map(byte_type, sides)) else None
     return MatmulProduct(contraction) if sums == FLOAT and types in ({FLOAT}, {HALF}) else None

@@ -32,7 +32,8 @@ from .operand import Operand
 def goes_by_itself(operand: Operand, element: ptx.Element) -> bool:
     """Whether asynchronous copies can bring an operand: a plain load, or padding, of 4 contiguous bytes or more."""
     least = machine.LEAST_COPY_BYTES // element.bytes
-    return _is_read(operand) and any(operand.run(along_depth, least) == least for along_depth in (True, False))
+    ways = (True,) if element.terms_innermost else (True, False)
+    return _is_read(operand) and any(operand.run(along_depth, least) == least for along_depth in ways)
 
 
 def _is_read(operand: Operand) -> bool:
@@ -69,16 +70,17 @@ class StagedOperand(CopiedTile):
     @cached_property
     def along_depth(self) -> bool:
         """Whether a row in shared memory is an outer index with its terms."""
-        return lies_along_depth(self.operand)
+        return self.element.terms_innermost or lies_along_depth(self.operand)
 
     @cached_property
     def width(self) -> int:
         """Elements of a vector load."""
         inner = self.depth if self.along_depth else self.size
         words = any(str(each.dtype) == WORD for each in self.operand.sources)  # CUDA has vectors of four
-        run = self.operand.run(self.along_depth, machine.VECTOR if words else self.element.row)
+        held = self.element.terms_innermost and not _is_read(self.operand)  # CUDA has vectors of four bytes
+        run = self.operand.run(self.along_depth, machine.VECTOR if words or held else self.element.row)
         if run == 1:
-            run = chosen_run(self.operand, self.along_depth, self.element.row)
+            run = chosen_run(self.operand, self.along_depth, machine.VECTOR if held else self.element.row)
         while inner % run:
             run //= 2
         return run
@@ -133,6 +135,7 @@ class StagedOperand(CopiedTile):
         first, v = c * index(self.width), fresh("v")
         scope.analyzer.bind(v, ir.Range(index(0), index(self.width)))
         value = self.operand.value(batch, *((outer, k + v) if self.along_depth else (outer + v, k)))
+        value = value if str(value.ty.dtype) == self.element.dtype else value.astype(self.element.dtype)
 
         def zero(v):
             return store(self.held, tirx.const(0, self.element.dtype), first + v)

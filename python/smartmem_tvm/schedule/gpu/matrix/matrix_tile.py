@@ -229,7 +229,7 @@ class MatrixParams(TileParams):
 
     def multiplying(self, element: ptx.Element, turned: bool) -> MatrixParams:
         """Return the same for another type; `turned` if the terms of an operand are not innermost in memory."""
-        groups = self.warp_groups and (element.turns or not turned)
+        groups = self.warp_groups and (element.turns or element.terms_innermost or not turned)
         candidates = tuple(each.of(element) for each in self.candidates if groups or not each.tile.group)
         return replace(self, candidates=candidates, element=element, warp_groups=groups)
 

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of bytes by matrix instructions: their CUDA, run on a CPU, equals numpy to the bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from cuda_on_cpu import run, source_of
+from smartmem_tvm.schedule.gpu.matrix.matrix import GpuMatrix
+from smartmem_tvm.schedule.gpu.matrix.matrix_tile import MatrixTile
+
+FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
+AMPERE = tvm.target.Target({**FACTS, "arch": "sm_80"}, host="llvm")
+HOPPER = tvm.target.Target({**FACTS, "arch": "sm_90a"}, host="llvm")
+TILES = (
+    (MatrixTile(32, 32, 64, 16, 16, 3), AMPERE),
+    (MatrixTile(16, 32, 128, 16, 32, 2, slices=2), AMPERE),
+    (MatrixTile(32, 32, 32, 32, 16, 4, splits=2), AMPERE),
+    (MatrixTile(64, 32, 64, 16, 32, 4, group=True), HOPPER),
+    (MatrixTile(128, 16, 64, 16, 16, 3, splits=2, group=True), HOPPER),
+    (MatrixTile(64, 32, 128, 16, 32, 3, slices=2, group=True), HOPPER),
+)
+TYPES = [(one, other) for one in ("uint8", "int8") for other in ("uint8", "int8")]
+INTEGER = "int32"
+
+
+def drawn(rng, dtype, *shape):
+    """Bytes, half of them at an end of their type: sums of those are the largest."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    numbers = rng.integers(low, high + 1, shape)
+    return np.where(rng.random(shape) < 0.5, numbers, rng.choice([low, high], shape)).astype(dtype)
+
+
+def product(shape, kinds, left=False, right=False, finish=lambda total, *_: total, more=(), out=INTEGER):
+    """A kernel of batch x rows x columns x depth numbers; an operand may lie the other way round."""
+    batch, rows, columns, depth = shape
+    x = te.placeholder((batch, depth, rows) if left else (batch, rows, depth), kinds[0], "x")
+    w = te.placeholder((batch, columns, depth) if right else (batch, depth, columns), kinds[1], "w")
+    k = te.reduce_axis((0, depth), "k")
+
+    def term(b, i, j):
+        both = (x[b, k, i] if left else x[b, i, k]), (w[b, j, k] if right else w[b, k, j])
+        return te.sum(both[0].astype(INTEGER) * both[1].astype(INTEGER), k)
+
+    total = te.compute((batch, rows, columns), term, "total")
+    last = te.compute(total.shape, lambda *at: finish(total[at], *at, *more).astype(out), "out")
+    return te.create_prim_func([x, w, *more, last])
+
+
+def scheduled(func, tile, target):
+    return GpuMatrix(tile=tile).apply(func, target).mod["main"].with_attrs({"global_symbol": "main"})
+
+
+def check(func, tile, target, arrays, expected, folder):
+    out = np.full(expected.shape, 77, expected.dtype)
+    run(scheduled(func, tile, target), target, {**arrays, "out": out}, folder)
+    np.testing.assert_array_equal(out, expected)
+
+
+def multiplied(x, w, left=False, right=False):
+    x, w = (each.astype(INTEGER) for each in (x, w))
+    return (x.swapaxes(1, 2) if left else x) @ (w.swapaxes(1, 2) if right else w)
+
+
+def operands(rng, shape, kinds, left, right):
+    batch, rows, columns, depth = shape
+    x = drawn(rng, kinds[0], *((batch, depth, rows) if left else (batch, rows, depth)))
+    return x, drawn(rng, kinds[1], *((batch, columns, depth) if right else (batch, depth, columns)))
+
+
+SHAPES = [
+    ((1, 64, 64, 128), False, True),
+    ((2, 70, 40, 200), False, False),
+    ((1, 37, 41, 43), True, False),
+    ((1, 20, 96, 96), True, True),
+    ((1, 9, 17, 3), False, True),
+    ((3, 8, 8, 1), False, True),
+]
+
+
+def _check_product(shape, left, right, kinds, tile, target, folder):
+    x, w = operands(np.random.default_rng(sum(shape)), shape, kinds, left, right)
+    func = product(shape, kinds, left, right)
+    check(func, tile, target, {"x": x, "w": w}, multiplied(x, w, left, right), folder)
+
+
+@pytest.mark.parametrize(
+    ("shape", "left", "right", "kinds", "tile"),
+    [
+        (*SHAPES[1], TYPES[1], TILES[0]),
+        (*SHAPES[0], TYPES[2], TILES[3]),
+        (*SHAPES[2], TYPES[3], TILES[3]),
+        (*SHAPES[4], TYPES[0], TILES[2]),
+    ],
+    ids=str,
+)
+def test_sums_are_exact(shape, left, right, kinds, tile, tmp_path):
+    _check_product(shape, left, right, kinds, *tile, tmp_path)
+
+
+@pytest.mark.pairwise
+@pytest.mark.device
+@pytest.mark.parametrize("kinds", TYPES, ids="-".join)
+@pytest.mark.parametrize(("tile", "target"), TILES, ids=lambda each: str(getattr(each, "rows", "")))
+@pytest.mark.parametrize(("shape", "left", "right"), SHAPES, ids=str)
+def test_any_type_shape_orientation_and_tile(shape, left, right, kinds, tile, target, tmp_path):
+    _check_product(shape, left, right, kinds, tile, target, tmp_path)
