@@ -94,6 +94,14 @@ def has_matrix_instructions(target: tvm.target.Target) -> bool:
     return is_cuda(target) and cuda_architecture(target)[0] >= 80
 
 
+def has_byte_dots(target: tvm.target.Target) -> bool:
+    """Whether a GPU multiplies four bytes by four and adds them up in one instruction.
+
+    In CUDA that is ``dp4a``, from compute capability 6.1 on.
+    """
+    return is_cuda(target) and cuda_architecture(target)[0] >= 61
+
+
 def image_limits(target: tvm.target.Target) -> ImageLimits:
     """Return the largest image of a target with textures."""
     side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
