@@ -80,6 +80,11 @@ class Element:
         return self.bytes == 1
 
     @property
+    def widest(self) -> int:
+        """Most columns of one instruction of a warpgroup: 256, and of bytes 224 in TVM's table of PTX."""
+        return 224 if self.terms_innermost else 256
+
+    @property
     def sums(self) -> tuple[str, str]:
         """Types of a sum: in the registers of instructions, and elsewhere."""
         return ("float32", "float32") if self.total == "f32" else ("uint32", "int32")

@@ -296,7 +296,7 @@ def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
     columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
     rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
     if tile.group:
-        rows = rows and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0
+        rows = rows and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0 and tile.warp_columns <= element.widest
     depth = tile.depth % (element.terms * tile.slices) == 0 and tile.stages > 1 + tile.group
     return within and rows and columns and depth
 
