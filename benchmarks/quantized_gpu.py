@@ -355,7 +355,9 @@ def _byte_product(target: str, rows: int, depth: int, columns: int) -> dict:
     ratio = (np.float32(0.02) * scale) / np.float32(0.02)
     want = np.clip(np.rint(exact.astype("float32") * ratio) + 128, 0, 255).astype("uint8")
     floats = {"w": (w * scale).astype("float32")}
-    half = _single(helper.make_node("MatMul", ["x", "w"], ["y"]), floats, TensorProto.FLOAT, (rows, depth), (rows, columns))
+    half = _single(
+        helper.make_node("MatMul", ["x", "w"], ["y"]), floats, TensorProto.FLOAT, (rows, depth), (rows, columns)
+    )
     given = ((x.astype("float32") - 120) * 0.02).astype("float32")
     runners = {"int8": built(sm.from_onnx(integers), target, x, "stored", "float32")}
     (got,) = runners["int8"].compiled.run(x)
@@ -441,8 +443,14 @@ def _exactly(path: Path, x: np.ndarray) -> np.ndarray:
 
 
 _STEPS = {
-    **{"products": products, "check": check, "few layers": few_layers, "network": network},
-    **{"byte products": byte_products, "byte files": byte_files, "resnet50": resnet50, "bert": bert},
+    "products": products,
+    "check": check,
+    "few layers": few_layers,
+    "network": network,
+    "byte products": byte_products,
+    "byte files": byte_files,
+    "resnet50": resnet50,
+    "bert": bert,
 }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of integers with any of their attributes, drawn at random: results on a target equal ONNX Runtime's.
 
-    PYTHONPATH=tests:python python tests/drawn_integers.py cuda 200        # seeds 0 to 199; a line for each that differs
+PYTHONPATH=tests:python python tests/drawn_integers.py cuda 200        # seeds 0 to 199; a line for each that differs
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Drawn:
     def of_weights(self, columns: int) -> np.ndarray:
         """Zero points of weights: one, or one for each column."""
         shape = (columns,) if self.random.random() < 0.5 else ()
-        return np.zeros(shape, self.right) if self.right == "int8" else np.full(shape, integers(self.random, self.right))
+        return (
+            np.zeros(shape, self.right) if self.right == "int8" else np.full(shape, integers(self.random, self.right))
+        )
 
     def scales(self, columns: int) -> np.ndarray:
         """Scales of weights: one, or one for each column."""
@@ -63,7 +65,9 @@ class Drawn:
         """Two operands."""
         rows, depth, columns = self.size(), self.size(), self.size()
         outer = (int(self.random.integers(1, 4)),) if batch and self.random.random() < 0.4 else ()
-        return integers(self.random, self.left, (*outer, rows, depth)), weights(self.random, self.right, (depth, columns))
+        return integers(self.random, self.left, (*outer, rows, depth)), weights(
+            self.random, self.right, (depth, columns)
+        )
 
     def mat_mul_integer(self) -> tuple:
         """MatMulInteger; the right side may be no constant."""
@@ -99,10 +103,18 @@ class Drawn:
         """QLinearConv or ConvInteger with groups, strides, dilations, and uneven padding."""
         random = self.random
         rank, groups = int(random.choice([1, 2, 2, 2, 3])), int(random.choice([1, 1, 1, 2, 3]))
-        depth, filters = groups * int(random.choice([1, 3, 4, 8, 16, 32])), groups * int(random.choice([1, 2, 5, 8, 24, 40]))
+        depth, filters = (
+            groups * int(random.choice([1, 3, 4, 8, 16, 32])),
+            groups * int(random.choice([1, 2, 5, 8, 24, 40])),
+        )
         kernel, strides, dilations = (random.integers(1, most + 1, rank) for most in (3, 2, 2))
         sizes = random.integers(1, 12, rank) + (kernel - 1) * dilations
-        drawn = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": random.integers(0, 3, 2 * rank)}
+        drawn = {
+            "kernel_shape": kernel,
+            "strides": strides,
+            "dilations": dilations,
+            "pads": random.integers(0, 3, 2 * rank),
+        }
         self.attributes = {name: each.tolist() for name, each in drawn.items()} | {"group": groups}
         x = integers(random, self.left, (int(random.integers(1, 3)), depth, *sizes))
         filled, zero = weights(random, self.right, (filters, depth // groups, *kernel)), self.of_weights(filters)

@@ -39,7 +39,13 @@ _OF_BYTES = (
         for left, one in _BYTES.items()
         for right, other in _BYTES.items()
     ),
+    *(
+        (rf"tvm_builtin_ptx_dp4a_{left.replace('8', '32')}_{right.replace('8', '32')}", f"dp4a<{one}, {other}>")
+        for left, one in _BYTES.items()
+        for right, other in _BYTES.items()
+    ),
     (r"tvm_builtin_ptx_st_vec_shared_v2_b32", "write_pair"),
+    (r"tvm_builtin_ptx_st_(?:vec_)?shared_(?:v4_)?b32", "write_words"),
     (r"tvm_builtin_ptx_ld_vec_shared_v4_b32_s32", "read_four"),
 )
 _NAMES = (

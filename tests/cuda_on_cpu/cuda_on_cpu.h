@@ -37,12 +37,14 @@ struct half2 { half x, y; };
 struct alignas(8) half4 { half x, y, z, w; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct float2 { float x, y; };
+struct alignas(8) int2 { int x, y; };
 struct alignas(16) int4 { int x, y, z, w; };
 struct alignas(4) char4 { signed char x, y, z, w; };
 struct alignas(4) uchar4 { unsigned char x, y, z, w; };
 struct alignas(8) short4 { short x, y, z, w; };
 struct alignas(8) ushort4 { unsigned short x, y, z, w; };
 struct alignas(16) ulonglong4 { unsigned long long x, y, z, w; };  // eight floats
+static inline int2 make_int2(int x, int y) { return {x, y}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
@@ -271,6 +273,20 @@ inline void wgmma_held(All&&... all) {
   };
   multiply_group<T, N>(sums, left, std::get<N / 2 + 4>(given), std::get<N / 2 + 5>(given), trans_right);
 }
+template <typename L, typename R, typename A, typename B>
+inline void dp4a(int& total, A left, B right, int before) {
+  L a[4];
+  R b[4];
+  std::memcpy(a, &left, 4);
+  std::memcpy(b, &right, 4);
+  total = before;
+  for (int n = 0; n < 4; ++n) total += int(a[n]) * int(b[n]);
+}
+inline uint __dp4a(uint left, uint right, uint before) {
+  int total;
+  dp4a<uchar, uchar>(total, left, right, int(before));
+  return uint(total);
+}
 template <uint32_t size>
 inline void cp_async(uint32_t to, const void* from, uint32_t there = size) { copy(to, from, size, there); }
 template <typename T>
@@ -282,6 +298,11 @@ template <typename S>
 inline void write_pair(uint32_t to, S a, S b) {
   const S both[] = {a, b};
   std::memcpy(memory + to, both, 8);
+}
+template <typename... S>
+inline void write_words(uint32_t to, S... words) {
+  const uint32_t all[] = {words...};
+  std::memcpy(memory + to, all, sizeof(all));
 }
 template <typename S>
 inline void read_four(S& a, S& b, S& c, S& d, uint32_t from) {

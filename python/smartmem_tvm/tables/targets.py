@@ -72,6 +72,8 @@ class Row:
         Element types of a texel of four numbers.
     half : bool
         Whether it has arithmetic in half precision.
+    byte_dots : bool
+        Whether its driver has ``cl_khr_integer_dot_product``: four bytes by four in one instruction.
     work_group : int
         Most threads of a thread block.
     local_bytes : int
@@ -118,6 +120,7 @@ class Row:
     image_pitch: int = 0
     texels: tuple[str, ...] = ()
     half: bool = False
+    byte_dots: bool = False
     work_group: int = 256
     local_bytes: int = 32 * 1024
     sub_group: int = 1

@@ -13,13 +13,13 @@ from ...ir.packings import PAIRS, Packing
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, declined, given_value, priced
 from ..core.reduction import reduction_of
+from ..core.words import as_bytes, with_words
 from .gemm.contraction_nest import MatmulNest
 from .gemm.quad_tiles import QuadNest
 from .matmul_plan import GivenPlan, MatmulPlan
 from .params import FEW_REGISTERS, CpuParams
 from .quad_plan import QuadPlan
 from .rule import CpuRule
-from .words import as_bytes, with_words
 
 
 class Matmul(CpuRule):

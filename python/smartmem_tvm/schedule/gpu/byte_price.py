@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from tvm.target import Target
 
-
 from ...ir.packings import QUADS
 from ...target import Limits, has_byte_dots
 from . import cost
@@ -36,7 +35,10 @@ def bytes_over_floats(target: Target, factors: str) -> Callable[[int, int, int],
     params = GpuMatmulParams.of(Limits.of(target))
 
     def ratio(rows: int, columns: int, depth: int) -> float:
-        both = [_on_cores(rows, columns, depth, matrix, ELEMENTS.get(factors)), _in_threads(rows, columns, depth, params)]
+        both = [
+            _on_cores(rows, columns, depth, matrix, ELEMENTS.get(factors)),
+            _in_threads(rows, columns, depth, params),
+        ]
         quads = _in_threads(rows, columns, -(-depth // QUADS.numbers), params) if dots else math.inf
         whole = _on_cores(rows, columns, depth, matrix, _SIGNED)
         return (whole if math.isfinite(whole) else quads) / (both[0] if math.isfinite(both[0]) else both[1])

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of bytes by matrix instructions: their CUDA, run on a CPU, equals numpy to the bit."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
 
 from cuda_on_cpu import run, source_of
+from smartmem_tvm.schedule.gpu.matmul.matmul import GpuMatmul
 from smartmem_tvm.schedule.gpu.matrix.matrix import GpuMatrix
 from smartmem_tvm.schedule.gpu.matrix.matrix_tile import MatrixTile
 
@@ -108,3 +107,70 @@ def test_sums_are_exact(shape, left, right, kinds, tile, tmp_path):
 @pytest.mark.parametrize(("shape", "left", "right"), SHAPES, ids=str)
 def test_any_type_shape_orientation_and_tile(shape, left, right, kinds, tile, target, tmp_path):
     _check_product(shape, left, right, kinds, tile, target, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tile", "stride", "zero", "channels"),
+    [(TILES[0], 1, 0, 16), (TILES[3], 2, 77, 16), (TILES[1], 2, 200, 8), (TILES[4], 1, 128, 4), (TILES[0], 1, 3, 5)],
+    ids=str,
+)
+def test_padding_is_the_zero_point(tile, stride, zero, channels, tmp_path):
+    """Channels lie next to each other: of four and more, copies bring them to shared memory, or fill in the padding."""
+    rng, rows, columns, outputs = np.random.default_rng(channels), 7, 5, 24
+    x = te.placeholder((rows, columns, channels), "uint8", "x")
+    w = te.placeholder((outputs, 3, 3, channels), "int8", "w")
+    p, q, c = (te.reduce_axis((0, size), name) for size, name in ((3, "p"), (3, "q"), (channels, "c")))
+
+    def padded(i, j, k):
+        inside = tirx.all(i >= 1, i <= rows, j >= 1, j <= columns)
+        return tirx.if_then_else(inside, x[i - 1, j - 1, k], tirx.const(zero, "uint8"))
+
+    made = te.compute((rows + 2, columns + 2, channels), padded, "padded")
+    shape = ((rows - 1) // stride + 1, (columns - 1) // stride + 1, outputs)
+
+    def term(i, j, o):
+        one = made[i * stride + p, j * stride + q, c].astype(INTEGER)
+        return te.sum(one * w[o, p, q, c].astype(INTEGER), (p, q, c))
+
+    func = te.create_prim_func([x, w, te.compute(shape, term, "out")])
+    arrays = {"x": drawn(rng, "uint8", rows, columns, channels), "w": drawn(rng, "int8", outputs, 3, 3, channels)}
+    around = np.pad(arrays["x"].astype(INTEGER), ((1, 1), (1, 1), (0, 0)), constant_values=zero)
+    windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), (0, 1))[::stride, ::stride]
+    expected = np.einsum("ijcpq,opqc->ijo", windows, arrays["w"].astype(INTEGER)).astype(INTEGER)
+    check(func, *tile, arrays, expected, tmp_path)
+    source, _ = source_of(scheduled(func, *tile), tile[1])
+    assert ("left_held" in source) == (channels == 5)
+
+
+# -- register tiles of threads ----------------------------------------------------------------------------------------
+
+
+def in_threads(func, target=AMPERE):
+    return GpuMatmul().apply(func, target).mod["main"].with_attrs({"global_symbol": "main"})
+
+
+def _check_quads(shape, left, right, kinds, folder):
+    x, w = operands(np.random.default_rng(sum(shape)), shape, kinds, left, right)
+    expected = multiplied(x, w, left, right)
+    out = np.full(expected.shape, 77, expected.dtype)
+    func = in_threads(product(shape, kinds, left, right))
+    run(func, AMPERE, {"x": x, "w": w, "out": out}, folder)
+    np.testing.assert_array_equal(out, expected)
+    assert "dp4a" in source_of(func, AMPERE)[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "left", "right", "kinds"),
+    [(*SHAPES[1], TYPES[0]), (*SHAPES[2], TYPES[1]), (*SHAPES[3], TYPES[2]), ((1, 4, 32, 70), False, True, TYPES[3])],
+    ids=str,
+)
+def test_threads_multiply_four_bytes_at_once(shape, left, right, kinds, tmp_path):
+    _check_quads(shape, left, right, kinds, tmp_path)
+
+
+@pytest.mark.pairwise
+@pytest.mark.device
+@pytest.mark.parametrize("kinds", TYPES, ids="-".join)
+@pytest.mark.parametrize(("shape", "left", "right"), [*SHAPES, ((1, 4, 32, 70), False, True)], ids=str)
+def test_quads_of_any_type_shape_and_orientation(shape, left, right, kinds, tmp_path):
+    _check_quads(shape, left, right, kinds, tmp_path)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from ...core.contraction import contraction_of
 from ...core.fused_contraction import FusedContraction
 from ...core.nest import fresh, index
 from ...core.reduction import Reduction, reduction_of
+from ..sums import product_type
 from ..vectors import places_of, vector_run
 from .operand import Operand
 from .unpacking import unpacked
@@ -32,6 +34,19 @@ class MatmulProduct(FusedContraction):
     def reduction(self) -> Reduction:
         """The reduction and its epilogue."""
         return self.contraction.reduction
+
+    @property
+    def factor(self) -> str:
+        """The type that holds and multiplies operands."""
+        return product_type(self.contraction)
+
+    @property
+    def words(self) -> Mapping:
+        """See `Contraction.words`; they are those of operands in quads (`byte_product`)."""
+        return {}
+
+    add = None
+    """Statement that adds a product to a sum, ``(sums, at, left, right)``; None for a multiplication."""
 
     @cached_property
     def left(self) -> Operand:

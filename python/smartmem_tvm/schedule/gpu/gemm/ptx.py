@@ -117,6 +117,16 @@ def multiply(sums, left, right, element: Element) -> tirx.Stmt:
     return _do(f"mma.sync.aligned.m16n8k{element.terms}.row.col.{total}.{kinds}.{total}", *sums, *left, *right, *sums)
 
 
+def dot_of_bytes(total, left, right, kinds: tuple[str, str]) -> tirx.Stmt:
+    """Return ``total += left @ right`` of four bytes each, in one int32; `kinds` are their types, not both unsigned."""
+    words = [
+        each if kind == "int8" else tirx.reinterpret("uint32", each)
+        for each, kind in zip((left, right), kinds, strict=True)
+    ]
+    names = ".".join(_BYTES[kind].replace("8", "32") for kind in kinds)
+    return _do(f"dp4a.{names}", total, *words, total)
+
+
 def load_word(word, place) -> tirx.Stmt:
     """Load one register from shared memory."""
     return _do("ld.shared.b32", word, place)
@@ -153,6 +163,13 @@ def copy(to, source, size: int, there) -> tirx.Stmt:
     kind = "cg" if size == 16 else "ca"  # the widest copies bypass the L1 cache
     length = () if there is None else (tirx.Select(there, tirx.const(size, "uint32"), tirx.const(0, "uint32")),)
     return _do(f"cp.async.{kind}.shared.global", to, source, tirx.const(size, "int32"), *length)
+
+
+def fill(place, byte: int, size: int) -> tirx.Stmt:
+    """Store a byte `size` times (4, 8, 16) to shared memory."""
+    word = tirx.const((byte & 0xFF) * 0x01010101, "uint32")
+    vector = "" if size == 4 else f".v{size // 4}"
+    return _do(f"st.shared{vector}.b32", place, *[word] * (size // 4))
 
 
 def commit() -> tirx.Stmt:

@@ -22,7 +22,7 @@ from ...core.nest import SERIAL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from .. import machine
 from ..launch import registers
-from ..vectors import guarded
+from ..vectors import filling, guarded
 from . import ptx
 from .chosen_vectors import chosen_run, fill
 from .copied_tile import CopiedTile
@@ -122,12 +122,14 @@ class StagedOperand(CopiedTile):
             there = None if whole else k < index(self.operand.depth)
             if not self.copied:
                 return self._hold(scope, c, batch, outer, k, there)
-            condition, load = guarded(self.operand.value(batch, outer, k))
+            value = self.operand.value(batch, outer, k)
+            (condition, load), fill = guarded(value), filling(value)
             if condition is not None:
                 condition = scope.analyzer.simplify(condition)
-                there = condition if there is None else tirx.And(there, condition)
+                there = there if fill else condition if there is None else tirx.And(there, condition)
             source, place = tirx.address_of(scope.simplify(load)), ptx.address(self.buffer, self._at(row, vec, step))
-            return ptx.copy(place, source, self.width * self.element.bytes, there)
+            copy = ptx.copy(place, source, self.width * self.element.bytes, there)
+            return tirx.IfThenElse(condition, copy, ptx.fill(place, fill, self.width)) if fill else copy
 
         return self._each(scope, thread, vector)
 
