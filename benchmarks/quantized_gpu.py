@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of four and eight bits on an NVIDIA GPU beside half: single products, and a token of a Llama of a billion;
-products of bytes: single ones, ResNet-50 and BERT-base as QDQ at batch 32.
+"""Weights in four and eight bits, and products of bytes, on an NVIDIA GPU beside half.
+
+Weights: single products, and a token of a Llama of a billion. Bytes: single products, ResNet-50 and BERT-base as QDQ.
 
 python benchmarks/quantized_gpu.py                       # everything, within four minutes, but products of bytes
 python benchmarks/quantized_gpu.py --only products       # one step

@@ -236,6 +236,7 @@ _ROWS = (
         "adreno-830",
         **_ADRENO,
         core=_A8XX,
+        byte_dots=True,
         cores=6,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
         l2_bytes=256 * _KIB,  # estimate: as adreno-740
@@ -249,6 +250,7 @@ _ROWS = (
         "adreno-750",
         **_ADRENO,
         core=_A7XX,
+        byte_dots=True,
         cores=6,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
         l2_bytes=256 * _KIB,  # estimate: as adreno-740
@@ -262,6 +264,7 @@ _ROWS = (
         "adreno-740",
         **_ADRENO,
         core=_A7XX,
+        byte_dots=True,
         cores=6,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: 1 KiB in Adreno 640 (Chips and Cheese, 2024)
         l2_bytes=256 * _KIB,  # estimate: drivers report this for related devices
@@ -275,6 +278,7 @@ _ROWS = (
         "adreno-730",
         **_ADRENO,
         core=_A7XX,
+        byte_dots=True,
         cores=4,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
         l2_bytes=256 * _KIB,  # estimate: as adreno-740
@@ -353,6 +357,7 @@ _ROWS = (
         "mali-g57",  # two cores in Dimensity 700, which SmartMem 4.5 measures
         **_MALI,
         core=_VALHALL,
+        byte_dots=True,
         work_group=512,  # estimate: drivers of its relatives report 512
         sub_group=16,  # estimate: warps of Valhall
         cores=2,  # estimate: MC2

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tvm.target import Target
 
+from ...ir.half import HALF
 from ...ir.packings import QUADS
 from ...target import Limits, has_byte_dots
 from . import cost
@@ -19,8 +20,14 @@ from .matrix.matrix_tile import MatrixParams, Shape, shortest
 _SIGNED = element_of_bytes("int8", "int8")
 
 
-def bytes_over_floats(target: Target, factors: str) -> Callable[[int, int, int], float] | None:
-    """Return ``(rows, columns, depth) -> cycles of bytes over cycles of floats``; None without such instructions.
+_HALF = 0.5  # cycles of a product in float16 for each in float32 on phones, by definition of their arithmetic in pairs
+
+
+def bytes_over_floats(target: Target, factors: str) -> Callable[[int, int, int, bool], float] | None:
+    """Return a function of the cycles of bytes over those of floats; None without such instructions.
+
+    Its parameters are the rows, columns and depth of a product, and whether it reads windows: without tensor cores
+    these are gathered byte by byte, and multiplied as float32.
 
     Parameters
     ----------
@@ -34,14 +41,15 @@ def bytes_over_floats(target: Target, factors: str) -> Callable[[int, int, int],
         return None
     params = GpuMatmulParams.of(Limits.of(target))
 
-    def ratio(rows: int, columns: int, depth: int) -> float:
-        both = [
-            _on_cores(rows, columns, depth, matrix, ELEMENTS.get(factors)),
-            _in_threads(rows, columns, depth, params),
-        ]
-        quads = _in_threads(rows, columns, -(-depth // QUADS.numbers), params) if dots else math.inf
-        whole = _on_cores(rows, columns, depth, matrix, _SIGNED)
-        return (whole if math.isfinite(whole) else quads) / (both[0] if math.isfinite(both[0]) else both[1])
+    def ratio(rows: int, columns: int, depth: int, windows: bool) -> float:
+        floats = _on_cores(rows, columns, depth, matrix, ELEMENTS.get(factors))
+        if math.isinf(floats):
+            floats = _in_threads(rows, columns, depth, params.of_type(factors))
+            floats *= _HALF if factors == HALF and params.limits.half_lanes > 1 else 1
+        found = _on_cores(rows, columns, depth, matrix, _SIGNED)
+        if math.isinf(found) and dots:
+            found = _in_threads(rows, columns, depth if windows else -(-depth // QUADS.numbers), params)
+        return found / floats if math.isfinite(floats) else math.inf
 
     return ratio
 

@@ -69,10 +69,10 @@ class MultiplyBytes:
     Parameters
     ----------
     over_floats : callable, optional
-        ``(rows, columns, depth) -> cycles of bytes over cycles of floats`` on a GPU; None for CPUs.
+        ``(rows, columns, depth, reads windows) -> cycles of bytes over cycles of floats`` on a GPU; None for CPUs.
     """
 
-    def __init__(self, over_floats: Callable[[int, int, int], float] | None = None):
+    def __init__(self, over_floats: Callable[[int, int, int, bool], float] | None = None):
         self.over_floats = over_floats
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -101,7 +101,7 @@ class _Bytes:
     zero: int
 
 
-def _multiply_bytes(block: Bindings, machine: Packing | Callable[[int, int, int], float]) -> list[dict]:
+def _multiply_bytes(block: Bindings, machine: Packing | Callable[[int, int, int, bool], float]) -> list[dict]:
     """Edit a block for a machine: the packing of a CPU, or the prices of a GPU."""
     decisions = []
     for var in block.order:
@@ -213,7 +213,7 @@ def _objection(var, call: ir.Call, w: tuple, name: str, machine) -> str | None:
     if UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(along).max() > _LARGEST_SUM:
         return "its sums may leave 32 bits"
     if packing is None:
-        over = machine(rows, columns, depth)
+        over = machine(rows, columns, depth, name != "matmul" and depth != numbers.shape[1])
         return None if over < 1 else f"price: {over:.2f} times the cycles of floats"
     floats = rows * columns * depth * _PRODUCT
     copied = _COPIED["pairs" if packing is PAIRS else "matmul" if name == "matmul" else "convolution"]

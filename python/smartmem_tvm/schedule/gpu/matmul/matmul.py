@@ -19,6 +19,7 @@ Nothing is padded: rows and columns past the end repeat the last one and are not
 from __future__ import annotations
 
 from tvm import DataType, tirx
+from tvm.target import Target
 
 from ....ir.half import HALF
 from ....ir.kernel import Kernel
@@ -28,7 +29,7 @@ from ....target import Limits
 from ...core.decisions import decide, declined, priced
 from ...core.expressions import uses
 from ...core.nest import Scope, fresh, index
-from ..gemm.byte_product import for_threads
+from ..gemm.byte_product import QuadProduct, for_threads
 from ..gemm.operand import Operand
 from ..gemm.prefetched_operand import Deal, PrefetchedOperand
 from ..gemm.product import MatmulProduct, product_of
@@ -85,6 +86,17 @@ class GpuMatmul(GpuRule):
     def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
+
+
+def quads_in(func: tirx.PrimFunc, target: Target) -> QuadProduct | None:
+    """Return the product in an unscheduled kernel whose terms this rule would multiply in quads; else None."""
+
+    def question(kernel: Kernel, params: GpuMatmulParams) -> QuadProduct | None:
+        product = product_of(kernel)
+        made = None if product is None else for_threads(product, params.limits)
+        return made if isinstance(made, QuadProduct) else None
+
+    return GpuMatmul().ask(func, target, question)
 
 
 def _apart(operand: Operand) -> int:

@@ -21,6 +21,7 @@ from ....ir.walk import loads
 from ...core.expressions import Walk, memory_order
 from ...core.rule import exchange_open
 from ..gemm.product import MatmulProduct
+from ..matmul.matmul import quads_in
 from .products import multiplied_in
 
 
@@ -37,7 +38,8 @@ class OrderTerms:
         y[b, h, w, o] += x[b, h + p, w + q, c] * k[o, p, q, c]         terms p, q, c
 
     Asynchronous copies then bring both operands to shared memory 16 bytes at a time, and fill in the zeros of padding.
-    The constant of a product of bytes is stored with its terms innermost in any case, as instructions want them.
+    The constant of a product of bytes is stored with its terms innermost in any case, as instructions want them, also
+    those of threads that multiply four bytes at once.
 
     The pass leaves unchanged: products of two tensors that are no constants; constants that are operands of arithmetic
     or are read twice; constants without a dimension for each term; tensors in which a term has no fixed stride.
@@ -59,9 +61,10 @@ def in_memory_order(func: tirx.PrimFunc, positions: Collection[int], target: Tar
         Positions of the parameters that are constants.
     """
     found = multiplied_in(func, target)
-    if found is None:
-        return None
-    return _ordered(parse(func), found[0], positions, found[1].element.terms_innermost)
+    if found is not None:
+        return _ordered(parse(func), found[0], positions, found[1].element.terms_innermost)
+    quads = quads_in(func, target)
+    return None if quads is None else _ordered(parse(func), quads, positions, True)
 
 
 def _ordered(
