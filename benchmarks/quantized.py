@@ -41,7 +41,8 @@ class Graph:
 
     def op(self, name: str, *inputs: str, **attributes) -> str:
         """One operator."""
-        self.nodes.append(helper.make_node(name, list(inputs), [f"t{len(self.nodes)}"], **attributes))
+        number = len(self.nodes)
+        self.nodes.append(helper.make_node(name, list(inputs), [f"t{number}"], f"n{number}", **attributes))
         return self.nodes[-1].output[0]
 
     def constant(self, array: np.ndarray) -> str:

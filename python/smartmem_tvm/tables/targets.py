@@ -73,7 +73,8 @@ class Row:
     half : bool
         Whether it has arithmetic in half precision.
     byte_dots : bool
-        Whether its driver has ``cl_khr_integer_dot_product``: four bytes by four in one instruction.
+        Whether ``cl_khr_integer_dot_product`` is one instruction for four bytes by four. Mesa's compiler makes
+        ``dp4acc`` of it for Adreno 7xx and 8xx, and shifts and products for Mali, whose drivers have it since r38.
     work_group : int
         Most threads of a thread block.
     local_bytes : int
@@ -357,7 +358,6 @@ _ROWS = (
         "mali-g57",  # two cores in Dimensity 700, which SmartMem 4.5 measures
         **_MALI,
         core=_VALHALL,
-        byte_dots=True,
         work_group=512,  # estimate: drivers of its relatives report 512
         sub_group=16,  # estimate: warps of Valhall
         cores=2,  # estimate: MC2

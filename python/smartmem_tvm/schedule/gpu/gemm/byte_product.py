@@ -139,8 +139,12 @@ class QuadProduct(MatmulProduct):
         if self.language == "cuda":  # PTX wants a sum without a sign there, the function does not
             total = tirx.call_pure_extern("uint32", "__dp4a", *words, tirx.reinterpret("uint32", sums[at]))
             return store(sums, tirx.reinterpret(INTEGER, total), at)
-        dot = tirx.call_pure_extern("uint32" if unsigned else INTEGER, _OPENCL[self.kinds], *words)
+        dot = _dot("uint32" if unsigned else INTEGER, _OPENCL[self.kinds], *words)
         return store(sums, sums[at] + (tirx.reinterpret(INTEGER, dot) if unsigned else dot), at)
+
+
+def _dot(dtype: str, name: str, left, right):
+    return tirx.call_pure_extern(dtype, name, left, right)
 
 
 def _in_quads(operand: Operand, kind: str) -> tuple[Operand, list]:
