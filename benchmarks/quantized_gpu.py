@@ -393,10 +393,10 @@ def byte_files(target: str, small: bool) -> Iterator[dict]:
 def _quantized(name: str, model: onnx.ModelProto) -> dict:
     folder = FILES / name
     folder.mkdir(parents=True, exist_ok=True)
-    kinds = ["MatMul", "Conv", "Gemm", "MaxPool", "Add"] if name == "resnet50" else ["MatMul"]
     known = {each.name for each in model.graph.initializer}
     others = [node.name for node in model.graph.node if node.op_type == "MatMul" and node.input[1] not in known]
-    path = quantized.static(folder, model, "QDQ", op_types_to_quantize=kinds, nodes_to_exclude=others)
+    some = {} if name == "resnet50" else {"op_types_to_quantize": ["MatMul"], "nodes_to_exclude": others}
+    path = quantized.static(folder, model, "QDQ", **some)
     return {"bytes": path.stat().st_size, "float_bytes": (folder / "float.onnx").stat().st_size}
 
 
