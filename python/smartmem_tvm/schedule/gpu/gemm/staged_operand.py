@@ -17,7 +17,6 @@ from functools import cached_property
 
 from tvm import ir, tirx
 
-from ....ir.codes import WORD
 from ...core.nest import SERIAL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from .. import machine
@@ -76,11 +75,12 @@ class StagedOperand(CopiedTile):
     def width(self) -> int:
         """Elements of a vector load."""
         inner = self.depth if self.along_depth else self.size
-        words = any(str(each.dtype) == WORD for each in self.operand.sources)  # CUDA has vectors of four
-        held = self.element.terms_innermost and not _is_read(self.operand)  # CUDA has vectors of four bytes
-        run = self.operand.run(self.along_depth, machine.VECTOR if words or held else self.element.row)
+        # CUDA has vectors of four integers.
+        integers = not _is_read(self.operand) and any("int" in str(each.dtype) for each in self.operand.sources)
+        most = machine.VECTOR if integers else self.element.row
+        run = self.operand.run(self.along_depth, most)
         if run == 1:
-            run = chosen_run(self.operand, self.along_depth, machine.VECTOR if held else self.element.row)
+            run = chosen_run(self.operand, self.along_depth, most)
         while inner % run:
             run //= 2
         return run
