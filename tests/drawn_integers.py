@@ -30,7 +30,15 @@ class Drawn:
     def __init__(self, seed: int):
         self.random = np.random.default_rng(seed)
         self.left, self.right = PAIRS[self.random.integers(3)]
-        makes = (self.mat_mul_integer, self.qlinear_mat_mul, self.q_gemm, self.dynamic, self.conv, self.conv)
+        makes = (
+            self.mat_mul_integer,
+            self.qlinear_mat_mul,
+            self.q_gemm,
+            self.dynamic,
+            self.conv,
+            self.conv,
+            self.quantize,
+        )
         self.attributes, self.domain = {}, ""
         self.op, self.inputs, self.constants, self.result = makes[seed % len(makes)]()
 
@@ -98,6 +106,14 @@ class Drawn:
         a, b = self.matrices(batch=False)
         rest = {"b": b, "za": self.zero(self.left), "zb": self.of_weights(b.shape[-1])}
         return "MatMulInteger", {"a": a[: int(self.random.integers(1, 8))]}, rest, "int32"
+
+    def quantize(self) -> tuple:
+        """QuantizeLinear of numbers of which many are at ties, and some are infinite."""
+        scale, shape = np.float32(self.random.random() + 1e-3), (self.size(), self.size())
+        x = self.random.integers(-600, 600, shape).astype("float32") / 2 * scale
+        x += (self.random.random(shape) < 0.3) * self.random.standard_normal(shape).astype("float32")
+        x = np.where(self.random.random(shape) < 0.02, self.random.choice([np.inf, -np.inf]), x).astype("float32")
+        return "QuantizeLinear", {"x": x}, {"s": scale, "z": self.zero(self.left)}, self.left
 
     def conv(self) -> tuple:
         """QLinearConv or ConvInteger with groups, strides, dilations, and uneven padding."""
