@@ -77,10 +77,10 @@ def _exact(value) -> ir.Expr | None:
 def _quantized(cast: tirx.Cast) -> ir.Expr:
     """Return ``int(clip(nearbyint(q) + zero, low, high))`` with few instructions; any other cast as it is.
 
-    ``clip(q, low - zero, high - zero)`` is rounded by the addition of 1.5 * 2**23, whose last bits are an integer then:
-    a conversion takes as long as two to eight additions. A quotient gets its last bit from one correction of the product
-    with the inverse, which is the same for all results: equal to a division for 20 million numbers drawn, also those
-    at ties (2026-11-29). Beyond 2**20 the product stands for it, as bounds come after.
+    ``clip(q, low - zero, high - zero)`` is rounded by the addition of 1.5 * 2**23, which leaves an integer in the last
+    bits: a conversion takes as long as two to eight additions. A quotient gets its last bit from one correction of the
+    product with the inverse, which is the same for all results: equal to a division for 20 million numbers drawn, also
+    those at ties (2026-11-29). Beyond 2**20 the product stands for it, as bounds come after.
     """
     dtype = str(cast.ty.dtype)
     bounds = _bounds(cast.value) if dtype.split("x")[0] == "int32" else None
