@@ -109,6 +109,31 @@ def test_any_type_shape_orientation_and_tile(shape, left, right, kinds, tile, ta
     _check_product(shape, left, right, kinds, tile, target, tmp_path)
 
 
+@pytest.mark.parametrize("tile", [TILES[0], TILES[3]], ids=str)
+def test_results_are_quantized_to_the_bit(tile, tmp_path):
+    """A bias, a residual and an activation in float32; many quotients are at ties, which go to the even number."""
+    rng, (rows, columns, depth), scale = np.random.default_rng(5), (40, 36, 32), np.float32(0.37)
+    bias = te.placeholder((columns,), "float32", "bias")
+    rest = te.placeholder((1, rows, columns), "uint8", "rest")
+    step, zero = te.placeholder((1,), "float32", "step"), te.placeholder((1,), "uint8", "zero")
+
+    def finish(total, b, i, j, bias, rest, step, zero):
+        value = total.astype("float32") * tirx.const(0.5, "float32") * step[0] + bias[j]
+        value = tirx.max(value, tirx.const(-3000, "float32")) + (rest[b, i, j].astype("float32") * step[0])
+        number = tirx.nearbyint(value / step[0]) + zero[0].astype("float32")
+        number = tirx.min(tirx.max(number, tirx.const(0, "float32")), tirx.const(255, "float32"))
+        return number.astype(INTEGER)
+
+    func = product((1, rows, columns, depth), TYPES[1], finish=finish, more=(bias, rest, step, zero), out="uint8")
+    x, w = rng.integers(0, 8, (1, rows, depth)).astype("uint8"), rng.integers(-7, 8, (1, depth, columns)).astype("int8")
+    c, r = np.zeros(columns, "float32"), drawn(rng, "uint8", 1, rows, columns)
+    value = multiplied(x, w).astype("float32") * np.float32(0.5) * scale + c
+    value = np.maximum(value, np.float32(-3000)) + r.astype("float32") * scale
+    expected = np.clip(np.rint(value / scale) + 77, 0, 255).astype("uint8")
+    arrays = {"x": x, "w": w, "bias": c, "rest": r, "step": np.array([scale]), "zero": np.array([77], "uint8")}
+    check(func, *tile, arrays, expected, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("tile", "stride", "zero", "channels"),
     [(TILES[0], 1, 0, 16), (TILES[3], 2, 77, 16), (TILES[1], 2, 200, 8), (TILES[4], 1, 128, 4), (TILES[0], 1, 3, 5)],
