@@ -12,6 +12,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..ir.walk import collect, loads
+
 # TVM's operator -> number of arguments. NVIDIA's device library has functions of these names, and the flag does not
 # replace calls of them.
 _ARGUMENTS = {"pow": 2, "tanh": 1, "sin": 1, "cos": 1, "tan": 1, "log": 1}
@@ -39,8 +41,44 @@ class LeaveFastMath:
 
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
         """Rewrite one kernel."""
-        body = tvm_ffi.structural_map(func.body, (tirx.Cast, _quantized))
-        return func.with_body(tvm_ffi.structural_map(body, (ir.Call, _accurate)))
+        once = _Once(func)
+        body = tvm_ffi.structural_map(func.body, (tirx.Cast, lambda cast: _quantized(cast, once)))
+        return func.with_body(once.around(tvm_ffi.structural_map(body, (ir.Call, _accurate))))
+
+
+class _Once:
+    """Numbers that are the same for all results of a kernel, which each thread computes once.
+
+    nvcc computes them again for each result, as instructions of PTX that may write memory stand between these.
+    """
+
+    def __init__(self, func: tirx.PrimFunc):
+        self.written = {store.buffer for store in collect(func.body, tirx.BufferStore)}
+        self.known: dict = {}
+
+    def value(self, number):
+        """Return the variable of a number; the number itself if it differs, or may."""
+        inner = number.value if isinstance(number, tirx.Broadcast) else number
+        read = {load.source for load in loads(inner)}  # a buffer is a variable, too
+        if set(collect(inner, tirx.Var)) - read or read & self.written:
+            return number
+        key = tvm_ffi.StructuralKey(inner)
+        if key not in self.known:
+            self.known[key] = tirx.Var(f"known_{len(self.known)}", inner.ty.dtype), inner
+        var = self.known[key][0]
+        return tirx.Broadcast(var, number.lanes) if isinstance(number, tirx.Broadcast) else var
+
+    def around(self, body: tirx.Stmt) -> tirx.Stmt:
+        """Return a kernel's statement, with the variables bound inside of its threads."""
+        if not self.known:
+            return body
+        if isinstance(body, tirx.AttrStmt) and body.attr_key == "thread_extent":
+            return tirx.AttrStmt(body.node, body.attr_key, body.value, self.around(body.body))
+        if isinstance(body, tirx.SeqStmt) and isinstance(body.seq[0], tirx.DeclBuffer):
+            first = next(n for n, each in enumerate(body.seq) if not isinstance(each, tirx.DeclBuffer))
+            rest = list(body.seq[first:])
+            return tirx.SeqStmt([*body.seq[:first], self.around(tirx.SeqStmt(rest) if rest[1:] else rest[0])])
+        return tirx.SeqStmt([*(tirx.Bind(var, value) for var, value in self.known.values()), body])
 
 
 def _name(function: str) -> str:
@@ -74,7 +112,7 @@ def _exact(value) -> ir.Expr | None:
     return tirx.call_pure_extern(dtype, f"__nv_{_QUOTIENT}", value.a, value.b)
 
 
-def _quantized(cast: tirx.Cast) -> ir.Expr:
+def _quantized(cast: tirx.Cast, once: _Once) -> ir.Expr:
     """Return ``int(clip(nearbyint(q) + zero, low, high))`` with few instructions; any other cast as it is.
 
     ``clip(q, low - zero, high - zero)`` is rounded by the addition of 1.5 * 2**23, which leaves an integer in the last
@@ -94,11 +132,27 @@ def _quantized(cast: tirx.Cast) -> ir.Expr:
     if not known or not whole:
         return cast
     wide = str(rounded.ty.dtype)
-    value = _corrected(rounded.args[0])
-    ends = [tirx.const(each, wide) if zero is None else tirx.const(each, wide) - zero for each in (low, high)]
+    value = _corrected(rounded.args[0], once)
+    ends = [tirx.const(each, wide) if zero is None else _less(each, zero, wide, once) for each in (low, high)]
     moved = tirx.Min(tirx.Max(value, ends[0]), ends[1]) + tirx.const(_ROUNDING, wide)
-    number = tirx.reinterpret(dtype, moved) - tirx.const(_ROUNDING_BITS, dtype)
-    return number if zero is None else number + zero.value.astype(dtype)
+    bits = tirx.const(_ROUNDING_BITS, "int32")
+    less = tirx.const(_ROUNDING_BITS, dtype) if zero is None else _bits_less(zero.value, bits, dtype, once)
+    return tirx.reinterpret(dtype, moved) - less
+
+
+def _less(bound: float, zero, dtype: str, once: _Once):
+    """Return a bound less a zero point."""
+    number = zero.value.value.astype("float32") if isinstance(zero.value, tirx.Broadcast) else None
+    if number is None:
+        return once.value(tirx.const(bound, dtype) - zero)
+    return once.value(tirx.Broadcast(tirx.const(bound, "float32") - number, zero.value.lanes))
+
+
+def _bits_less(zero, bits, dtype: str, once: _Once):
+    """Return `bits` less a zero point."""
+    if isinstance(zero, tirx.Broadcast):
+        return once.value(tirx.Broadcast(bits - zero.value.astype("int32"), zero.lanes))
+    return once.value(tirx.const(_ROUNDING_BITS, dtype) - zero.astype(dtype))
 
 
 def _bounds(value) -> tuple | None:
@@ -115,17 +169,25 @@ def _number(value) -> float | None:
     return float(value.value) if isinstance(value, tirx.FloatImm) else None
 
 
-def _corrected(value) -> ir.Expr:
+def _corrected(value, once: _Once) -> ir.Expr:
     """Return a quotient of float32 as `_quantized` has it; any other value as it is."""
     exact = _exact(value)
     if exact is None:
         return value
-    dtype, one = str(value.ty.dtype), tirx.const(1, value.ty.dtype)
-    inverse = tirx.call_pure_extern(dtype, f"__nv_{_QUOTIENT}", one, value.b)
-    first = tirx.call_pure_extern(dtype, "__nv_fmul_rn", value.a, inverse)
-    rest = tirx.call_pure_extern(dtype, "__nv_fmaf_rn", tirx.const(0, dtype) - first, value.b, value.a)
+    dtype, scale = str(value.ty.dtype), value.b
+    single = scale.value if isinstance(scale, tirx.Broadcast) else scale
+    kind = str(single.ty.dtype)
+    inverse = tirx.call_pure_extern(kind, f"__nv_{_QUOTIENT}", tirx.const(1, kind), single)
+    inverse = once.value(tirx.Broadcast(inverse, scale.lanes) if isinstance(scale, tirx.Broadcast) else inverse)
+    if not isinstance(inverse.value if isinstance(inverse, tirx.Broadcast) else inverse, tirx.Var):
+        return exact  # a scale of its own for each result
+    scale = once.value(scale)
+    given, first = tirx.Var("dividend", dtype), tirx.Var("quotient", dtype)
+    rest = tirx.call_pure_extern(dtype, "__nv_fmaf_rn", tirx.const(0, dtype) - first, scale, given)
     exactly = tirx.call_pure_extern(dtype, "__nv_fmaf_rn", rest, inverse, first)
-    return tirx.Select(tirx.abs(first) < tirx.const(float(1 << 20), dtype), exactly, first)
+    chosen = tirx.Select(tirx.abs(first) < tirx.const(float(1 << 20), dtype), exactly, first)
+    product = tirx.call_pure_extern(dtype, "__nv_fmul_rn", given, inverse)
+    return tirx.Let(given, value.a, tirx.Let(first, product, chosen))
 
 
 def with_declarations(source: str) -> str:
