@@ -12,14 +12,15 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..ir.index_map import function_name
 from ..ir.walk import collect, loads
 
 # TVM's operator -> number of arguments. NVIDIA's device library has functions of these names, and the flag does not
 # replace calls of them.
-_ARGUMENTS = {"pow": 2, "tanh": 1, "sin": 1, "cos": 1, "tan": 1, "log": 1}
+_ARGUMENTS = {"pow": 2, "tanh": 1, "sin": 1, "cos": 1, "tan": 1, "log": 1, "fma": 3}
 _OPERATORS = {ir.Op.get(f"tirx.{name}"): name for name in _ARGUMENTS}
 _NEAREST = ir.Op.get("tirx.nearbyint")
-_QUOTIENT = "fdiv_rn"
+_QUOTIENT = "__nv_fdiv_rn"
 _ROUNDING, _ROUNDING_BITS = 12582912.0, 0x4B400000
 """1.5 * 2**23, to which an addition rounds to the nearest integer, and its bits: by definition of IEEE 754."""
 
@@ -42,14 +43,15 @@ class LeaveFastMath:
     def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
         """Rewrite one kernel."""
         once = _Once(func)
-        body = tvm_ffi.structural_map(func.body, (tirx.Cast, lambda cast: _quantized(cast, once)))
-        return func.with_body(once.around(tvm_ffi.structural_map(body, (ir.Call, _accurate))))
+        return func.with_body(
+            once.around(tvm_ffi.structural_map(func.body, (ir.Call, lambda call: _accurate(call, once))))
+        )
 
 
 class _Once:
-    """Numbers that are the same for all results of a kernel, which each thread computes once.
+    """Inverses of scales, which are the same for all results of a kernel: each thread computes them once.
 
-    nvcc computes them again for each result, as instructions of PTX that may write memory stand between these.
+    nvcc would compute them again for each result, as instructions of PTX that may write memory stand between these.
     """
 
     def __init__(self, func: tirx.PrimFunc):
@@ -57,16 +59,14 @@ class _Once:
         self.known: dict = {}
 
     def value(self, number):
-        """Return the variable of a number; the number itself if it differs, or may."""
-        inner = number.value if isinstance(number, tirx.Broadcast) else number
-        read = {load.source for load in loads(inner)}  # a buffer is a variable, too
-        if set(collect(inner, tirx.Var)) - read or read & self.written:
+        """Return the variable of a number; the number itself if it may differ."""
+        read = {load.source for load in loads(number)}  # a buffer is a variable, too
+        if set(collect(number, tirx.Var)) - read or read & self.written:
             return number
-        key = tvm_ffi.StructuralKey(inner)
+        key = tvm_ffi.StructuralKey(number)
         if key not in self.known:
-            self.known[key] = tirx.Var(f"known_{len(self.known)}", inner.ty.dtype), inner
-        var = self.known[key][0]
-        return tirx.Broadcast(var, number.lanes) if isinstance(number, tirx.Broadcast) else var
+            self.known[key] = tirx.Var(f"inverse_{len(self.known)}", number.ty.dtype), number
+        return self.known[key][0]
 
     def around(self, body: tirx.Stmt) -> tirx.Stmt:
         """Return a kernel's statement, with the variables bound inside of its threads."""
@@ -85,10 +85,12 @@ def _name(function: str) -> str:
     return f"__nv_{function}f"
 
 
-def _accurate(call: ir.Call) -> ir.Expr:
+def _accurate(call: ir.Call, once: _Once) -> ir.Expr:
     """Return the call of the device library's function, also for shorter types; the flag does not affect doubles."""
     if call.op.same_as(_NEAREST):
         return _rounded_quotient(call)
+    if _is_inverse(call):
+        return once.value(call)
     function, dtype = _OPERATORS.get(call.op), str(call.ty.dtype) if isinstance(call.ty, ir.PrimType) else ""
     if function is None or dtype.startswith("float64"):
         return call
@@ -100,28 +102,43 @@ def _accurate(call: ir.Call) -> ir.Expr:
 def _rounded_quotient(call: ir.Call) -> ir.Expr:
     """Return a rounding whose argument, if it is a quotient of float32, is divided to the last bit."""
     (value,) = call.args
-    quotient = _exact(value)
-    return call if quotient is None else tirx.call_intrin(value.ty.dtype, call.op, quotient)
-
-
-def _exact(value) -> ir.Expr | None:
-    """Return a quotient of float32 to the last bit; None for anything else."""
     dtype = str(value.ty.dtype)
     if not isinstance(value, tirx.Div) or not dtype.startswith("float32"):
-        return None
-    return tirx.call_pure_extern(dtype, f"__nv_{_QUOTIENT}", value.a, value.b)
+        return call
+    return tirx.call_intrin(dtype, call.op, tirx.call_pure_extern(dtype, _QUOTIENT, value.a, value.b))
 
 
-def _quantized(cast: tirx.Cast, once: _Once) -> ir.Expr:
-    """Return ``int(clip(nearbyint(q) + zero, low, high))`` with few instructions; any other cast as it is.
+def _is_inverse(call: ir.Call) -> bool:
+    if function_name(call) != "call_pure_extern" or getattr(call.args[0], "value", None) != _QUOTIENT:
+        return False
+    return isinstance(call.args[1], tirx.FloatImm)
 
-    ``clip(q, low - zero, high - zero)`` is rounded by the addition of 1.5 * 2**23, which leaves an integer in the last
-    bits: a conversion takes as long as two to eight additions. A quotient gets its last bit from one correction of the
-    product with the inverse, which is the same for all results: equal to a division for 20 million numbers drawn, also
-    those at ties (2026-11-29). Beyond 2**20 the product stands for it, as bounds come after.
+
+@tirx.transform.prim_func_pass(opt_level=0, name="smartmem.QuantizeInVectors")
+class QuantizeInVectors:
+    """Write the quantization of a vector of numbers as arithmetic, which CUDA has for vectors.
+
+    Before::
+
+        T.Cast("int32", T.min(T.max(T.nearbyint(x[i] / s[0]) + T.Cast("float32", z[0]), 0.0), 255.0))
+
+    After, with ``r = 1 / s[0]``, ``q = clip(x[i] * r)`` and ``e = fma(fma(-q, s[0], x[i]), r, q)``::
+
+        T.reinterpret("int32", T.min(T.max(e, 0.0 - z), 255.0 - z) + 12582912.0) - (1262485504 - z)
+
+    A rounding is a call, of which TVM makes a serial loop, and conversions take two to eight times as long as sums.
+    Bounds come before the rounding, which is the addition of 1.5 * 2**23: it leaves an integer in the last bits. The
+    correction `e` gives a quotient its last bit: equal to a division for 20 million numbers drawn, also those at ties
+    (2026-11-29). `q` is within 2**20, which is beyond all bounds, so that infinite numbers stay so.
     """
-    dtype = str(cast.ty.dtype)
-    bounds = _bounds(cast.value) if dtype.split("x")[0] == "int32" else None
+
+    def transform_function(self, func: tirx.PrimFunc, _mod, _ctx) -> tirx.PrimFunc:
+        """Rewrite one function."""
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, _quantized)))
+
+
+def _quantized(cast: tirx.Cast) -> ir.Expr:
+    bounds = _bounds(cast.value) if str(cast.ty.dtype) == "int32" else None
     if bounds is None:
         return cast
     total, low, high = bounds
@@ -131,69 +148,46 @@ def _quantized(cast: tirx.Cast, once: _Once) -> ir.Expr:
     whole = zero is None or (isinstance(zero, tirx.Cast) and "int" in str(zero.value.ty.dtype))
     if not known or not whole:
         return cast
-    wide = str(rounded.ty.dtype)
-    value = _corrected(rounded.args[0], once)
-    ends = [tirx.const(each, wide) if zero is None else _less(each, zero, wide, once) for each in (low, high)]
-    moved = tirx.Min(tirx.Max(value, ends[0]), ends[1]) + tirx.const(_ROUNDING, wide)
+    value = _corrected(rounded.args[0])
+    if value is None:
+        return cast
+    ends = [tirx.const(each, "float32") for each in (low, high)]
     bits = tirx.const(_ROUNDING_BITS, "int32")
-    less = tirx.const(_ROUNDING_BITS, dtype) if zero is None else _bits_less(zero.value, bits, dtype, once)
-    return tirx.reinterpret(dtype, moved) - less
-
-
-def _less(bound: float, zero, dtype: str, once: _Once):
-    """Return a bound less a zero point."""
-    number = zero.value.value.astype("float32") if isinstance(zero.value, tirx.Broadcast) else None
-    if number is None:
-        return once.value(tirx.const(bound, dtype) - zero)
-    return once.value(tirx.Broadcast(tirx.const(bound, "float32") - number, zero.value.lanes))
-
-
-def _bits_less(zero, bits, dtype: str, once: _Once):
-    """Return `bits` less a zero point."""
-    if isinstance(zero, tirx.Broadcast):
-        return once.value(tirx.Broadcast(bits - zero.value.astype("int32"), zero.lanes))
-    return once.value(tirx.const(_ROUNDING_BITS, dtype) - zero.astype(dtype))
+    if zero is not None:
+        ends, bits = [each - zero for each in ends], bits - zero.value.astype("int32")
+    moved = tirx.Min(tirx.Max(value, ends[0]), ends[1]) + tirx.const(_ROUNDING, "float32")
+    return tirx.reinterpret("int32", moved) - bits
 
 
 def _bounds(value) -> tuple | None:
-    """Return the value inside of constant bounds below 2**17, and these."""
-    if not isinstance(value, tirx.Min) or not isinstance(value.a, tirx.Max):
+    """Return the float32 value inside of constant bounds below 2**17, and these."""
+    if not isinstance(value, tirx.Min) or not isinstance(value.a, tirx.Max) or str(value.ty.dtype) != "float32":
         return None
-    low, high = _number(value.a.b), _number(value.b)
-    known = low is not None and high is not None and max(abs(low), abs(high)) < 1 << 17
-    return (value.a.a, low, high) if known and str(value.ty.dtype).startswith("float32") else None
+    ends = value.a.b, value.b
+    known = all(isinstance(each, tirx.FloatImm) and abs(each.value) < 1 << 17 for each in ends)
+    return (value.a.a, ends[0].value, ends[1].value) if known else None
 
 
-def _number(value) -> float | None:
-    value = value.value if isinstance(value, tirx.Broadcast) else value
-    return float(value.value) if isinstance(value, tirx.FloatImm) else None
-
-
-def _corrected(value, once: _Once) -> ir.Expr:
-    """Return a quotient of float32 as `_quantized` has it; any other value as it is."""
-    exact = _exact(value)
-    if exact is None:
+def _corrected(value):
+    """Return a quotient by the only number of a tensor; any other value but a quotient as it is, else None."""
+    if not isinstance(value, tirx.Div):
         return value
-    dtype, scale = str(value.ty.dtype), value.b
-    single = scale.value if isinstance(scale, tirx.Broadcast) else scale
-    kind = str(single.ty.dtype)
-    inverse = tirx.call_pure_extern(kind, f"__nv_{_QUOTIENT}", tirx.const(1, kind), single)
-    inverse = once.value(tirx.Broadcast(inverse, scale.lanes) if isinstance(scale, tirx.Broadcast) else inverse)
-    if not isinstance(inverse.value if isinstance(inverse, tirx.Broadcast) else inverse, tirx.Var):
-        return exact  # a scale of its own for each result
-    scale = once.value(scale)
-    given, first = tirx.Var("dividend", dtype), tirx.Var("quotient", dtype)
-    rest = tirx.call_pure_extern(dtype, "__nv_fmaf_rn", tirx.const(0, dtype) - first, scale, given)
-    exactly = tirx.call_pure_extern(dtype, "__nv_fmaf_rn", rest, inverse, first)
-    chosen = tirx.Select(tirx.abs(first) < tirx.const(float(1 << 20), dtype), exactly, first)
-    product = tirx.call_pure_extern(dtype, "__nv_fmul_rn", given, inverse)
-    return tirx.Let(given, value.a, tirx.Let(first, product, chosen))
+    scale = value.b
+    single = isinstance(scale, ir.TensorLoad) and all(isinstance(each, tirx.IntImm) for each in scale.indices)
+    if not single and not isinstance(scale, tirx.FloatImm):
+        return None
+    inverse = tirx.call_pure_extern("float32", _QUOTIENT, tirx.const(1, "float32"), scale)
+    given, near = tirx.Var("dividend", "float32"), tirx.Var("near", "float32")
+    most = tirx.const(float(1 << 20), "float32")
+    product = tirx.Min(tirx.Max(given * inverse, tirx.const(-float(1 << 20), "float32")), most)
+    rest = tirx.call_intrin("float32", "tirx.fma", tirx.const(0, "float32") - near, scale, given)
+    exactly = tirx.call_intrin("float32", "tirx.fma", rest, inverse, near)
+    return tirx.Let(given, value.a, tirx.Let(near, product, exactly))
 
 
 def with_declarations(source: str) -> str:
     """Return CUDA source with declarations of the device library's functions that it calls."""
-    known = {**{_name(function): count for function, count in _ARGUMENTS.items()}, f"__nv_{_QUOTIENT}": 2}
-    known |= {"__nv_fmul_rn": 2, "__nv_fmaf_rn": 3}
+    known = {**{_name(function): count for function, count in _ARGUMENTS.items()}, _QUOTIENT: 2}
     called = {name: count for name, count in known.items() if f"{name}(" in source}
     stated = [f'extern "C" __device__ float {name}({", ".join(["float"] * n)});\n' for name, n in called.items()]
     return "".join(stated) + source
