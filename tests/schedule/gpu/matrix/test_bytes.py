@@ -136,7 +136,13 @@ def test_results_are_quantized_to_the_bit(tile, tmp_path):
 
 @pytest.mark.parametrize(
     ("tile", "stride", "zero", "channels"),
-    [(TILES[0], 1, 0, 16), (TILES[3], 2, 77, 16), (TILES[1], 2, 200, 8), (TILES[4], 1, 128, 4), (TILES[0], 1, 3, 5)],
+    [
+        pytest.param(TILES[0], 1, 0, 16, marks=pytest.mark.device),
+        (TILES[3], 2, 77, 16),
+        (TILES[4], 1, 128, 4),
+        pytest.param(TILES[1], 2, 200, 8, marks=pytest.mark.device),
+        pytest.param(TILES[0], 1, 3, 5, marks=pytest.mark.device),
+    ],
     ids=str,
 )
 def test_padding_is_the_zero_point(tile, stride, zero, channels, tmp_path):
