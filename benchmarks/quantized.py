@@ -41,7 +41,8 @@ class Graph:
 
     def op(self, name: str, *inputs: str, **attributes) -> str:
         """One operator."""
-        self.nodes.append(helper.make_node(name, list(inputs), [f"t{len(self.nodes)}"], **attributes))
+        number = len(self.nodes)
+        self.nodes.append(helper.make_node(name, list(inputs), [f"t{number}"], f"n{number}", **attributes))
         return self.nodes[-1].output[0]
 
     def constant(self, array: np.ndarray) -> str:
@@ -76,8 +77,8 @@ class Graph:
 
     def attention(self, x: str, tokens: int, width: int, heads: int) -> str:
         """Self-attention."""
-        split = self.constant(np.array([1, tokens, heads, width // heads], "int64"))
-        joined = self.constant(np.array([1, tokens, width], "int64"))
+        split = self.constant(np.array([-1, tokens, heads, width // heads], "int64"))
+        joined = self.constant(np.array([-1, tokens, width], "int64"))
         q, k, v = (self.op("Reshape", self.linear(x, width, width), split) for _ in range(3))
         q, v = (self.op("Transpose", each, perm=[0, 2, 1, 3]) for each in (q, v))
         k = self.op("Transpose", k, perm=[0, 2, 3, 1])
@@ -192,7 +193,7 @@ def dynamic(folder: Path, model: onnx.ModelProto) -> Path:
     return folder / "bytes.onnx"
 
 
-def static(folder: Path, model: onnx.ModelProto, form: str) -> Path:
+def static(folder: Path, model: onnx.ModelProto, form: str, **options) -> Path:
     """The network quantized by the ranges of some random inputs; `form` is QDQ or QOperator."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
@@ -212,6 +213,7 @@ def static(folder: Path, model: onnx.ModelProto, form: str) -> Path:
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
+        **options,
     )
     return folder / "bytes.onnx"
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of four and eight bits on an NVIDIA GPU beside half: single products, and a token of a Llama of a billion.
+"""Weights in four and eight bits, and products of bytes, on an NVIDIA GPU beside half.
 
-python benchmarks/quantized_gpu.py                       # everything, within four minutes
+Weights: single products, and a token of a Llama of a billion. Bytes: single products, ResNet-50 and BERT-base as QDQ.
+
+python benchmarks/quantized_gpu.py                       # everything, within four minutes, but products of bytes
 python benchmarks/quantized_gpu.py --only products       # one step
+python benchmarks/quantized_gpu.py --only "byte products" "byte files" "resnet50" "bert"
 python benchmarks/quantized_gpu.py --target opencl --small    # small sizes, on any device
 
 It prints a JSON object for each row, and goes on after a failure, which is a row with `error`. Each step is a process
@@ -21,13 +24,16 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
+import quantized
 from decoder_network import Decoder, _Writer
 from onnx import TensorProto, helper
 
@@ -38,6 +44,19 @@ GROUP = 32
 """Numbers that share a scale."""
 STEPS = {"products": 80, "check": 60, "few layers": 90, "network": 150}
 """Step -> seconds after which it is given up; all of them together get `TOTAL`."""
+BYTES = {"byte products": 60, "byte files": 75, "resnet50": 100, "bert4": 100, "bert": 150}
+"""The same for products of bytes, each by itself."""
+BATCH = 32
+BYTE_PRODUCTS = (
+    (4096, 768, 768),
+    (4096, 768, 3072),
+    (4096, 3072, 768),
+    (128, 768, 3072),
+    (1024, 1024, 1024),
+    (4096, 4096, 4096),
+    (4, 1024, 4096),
+)
+"""Rows, depth, columns: of BERT-base at batch 32, and square ones."""
 TOTAL = 230
 PRODUCTS = ((1, 2048, 8192), (1, 8192, 2048), (1, 2048, 32000), (4, 2048, 8192), (8, 2048, 8192), (128, 2048, 8192))
 """Rows, depth, columns. 2048 x 8192 stays in the last-level cache between launches; 2048 x 32000 does in four bits."""
@@ -47,21 +66,22 @@ def main() -> int:
     """Run the steps, or one of them in this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cuda", help="a TVM target (default: %(default)s)")
-    parser.add_argument("--only", choices=STEPS, help="one step")
+    parser.add_argument("--only", choices=[*STEPS, *BYTES], nargs="+", help="some steps", metavar="STEP")
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script on another device")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.here:
-        for row in _STEPS[args.only](args.target, args.small):
-            print(json.dumps(row), flush=True)
+        for name in args.only:
+            for row in _STEPS[name](args.target, args.small):
+                print(json.dumps(row), flush=True)
         return 0
     begin = time.monotonic()
-    for name in [args.only] if args.only else STEPS:
-        left = TOTAL - (time.monotonic() - begin)
+    for name in args.only or STEPS:
+        left = BYTES.get(name, TOTAL - (time.monotonic() - begin))
         if left < 10:
             print(json.dumps({"step": name, "error": "no time left"}), flush=True)
             continue
-        _in_a_process(name, args, min(STEPS[name], left))
+        _in_a_process(name, args, min({**STEPS, **BYTES}[name], left))
     print(json.dumps({"step": "all", "seconds": round(time.monotonic() - begin, 1)}), flush=True)
     return 0
 
@@ -314,7 +334,136 @@ def _token(target: str, sizes: Decoder) -> dict:
     return found
 
 
-_STEPS = {"products": products, "check": check, "few layers": few_layers, "network": network}
+# -- products of bytes ---------------------------------------------------------------------------------------------
+
+
+def byte_products(target: str, small: bool) -> Iterator[dict]:
+    """Yield single products of unsigned bytes by signed ones with a requantization, beside half."""
+    for rows, depth, columns in BYTE_PRODUCTS[-1:] if small else BYTE_PRODUCTS:
+        row = {"step": "byte products", "rows": rows, "depth": depth, "columns": columns}
+        yield attempted(row, lambda sizes=(rows, depth, columns): _byte_product(target, *sizes))
+
+
+def _byte_product(target: str, rows: int, depth: int, columns: int) -> dict:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (rows, depth)).astype("uint8")
+    w = random.integers(-127, 128, (depth, columns)).astype("int8")
+    scale = (random.random(columns) * 1e-4 + 1e-5).astype("float32")
+    known = {"sx": np.float32(0.02), "zx": np.uint8(120), "w": w, "sw": scale, "zw": np.zeros(columns, "int8")}
+    known |= {"sy": np.float32(0.02), "zy": np.uint8(128)}
+    node = helper.make_node("QLinearMatMul", ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy"], ["y"])
+    integers = _single(node, known, TensorProto.UINT8, (rows, depth), (rows, columns))
+    exact = (x.astype("float64") - 120) @ w.astype("float64")
+    ratio = (np.float32(0.02) * scale) / np.float32(0.02)
+    want = np.clip(np.rint(exact.astype("float32") * ratio) + 128, 0, 255).astype("uint8")
+    floats, kind = {"w": (w * scale).astype("float16")}, TensorProto.FLOAT16
+    half = _single(helper.make_node("MatMul", ["x", "w"], ["y"]), floats, kind, (rows, depth), (rows, columns))
+    given = ((x.astype("float32") - 120) * 0.02).astype("float16")
+    runners = {"int8": built(sm.from_onnx(integers), target, x, "stored", "float32")}
+    (got,) = runners["int8"].compiled.run(x)
+    found = {"different": int((got != want).sum()), "rules": list(runners["int8"].facts["rules"])}
+    runners["half"] = built(sm.from_onnx(half), target, given, "float", "float32")
+    times = in_turns(runners, 50)
+    found |= {f"{name}_us": round(1e6 * seconds, 2) for name, seconds in times.items()}
+    return found | {"int8_over_half": round(times["int8"] / times["half"], 3)}
+
+
+def _single(node, known: dict, kind: int, shape: tuple, result: tuple) -> onnx.ModelProto:
+    weights = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in known.items()]
+    given, found = (helper.make_tensor_value_info(*each) for each in (("x", kind, shape), ("y", kind, result)))
+    graph = helper.make_graph([node], "product", [given], [found], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+FILES = Path(tempfile.gettempdir()) / "smartmem_bytes"
+"""Where `byte_files` writes the networks."""
+
+
+def byte_files(target: str, small: bool) -> Iterator[dict]:
+    """Yield the networks that were written: ResNet-50 and BERT-base over 128 tokens, in floats and quantized."""
+    layers = {"bert4": 1 if small else 4, "bert": 1 if small else 12}
+    makes = {name: partial(quantized.bert, number) for name, number in layers.items()}
+    makes = {"resnet50": quantized.resnet50, **makes}
+    for name, make in makes.items():
+        yield attempted({"step": "byte files", "network": name}, lambda name=name, make=make: _quantized(name, make()))
+
+
+def _quantized(name: str, model: onnx.ModelProto) -> dict:
+    folder = FILES / name
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {each.name for each in model.graph.initializer}
+    others = [node.name for node in model.graph.node if node.op_type == "MatMul" and node.input[1] not in known]
+    some = {"op_types_to_quantize": ["MatMul"], "nodes_to_exclude": others}
+    some |= {"extra_options": {"OpTypesToExcludeOutputQuantization": ["MatMul"]}}  # as for GPUs: operands only
+    some = {} if name == "resnet50" else some
+    path = quantized.static(folder, model, "QDQ", **some)
+    return {"bytes": path.stat().st_size, "float_bytes": (folder / "float.onnx").stat().st_size}
+
+
+def resnet50(target: str, small: bool) -> Iterator[dict]:
+    """Yield ResNet-50 in bytes beside half."""
+    yield attempted({"step": "resnet50"}, lambda: _network("resnet50", target, 1 if small else BATCH))
+
+
+def bert4(target: str, small: bool) -> Iterator[dict]:
+    """Yield four layers of BERT-base in bytes beside half."""
+    yield attempted({"step": "bert4"}, lambda: _network("bert4", target, 1 if small else BATCH))
+
+
+def bert(target: str, small: bool) -> Iterator[dict]:
+    """Yield BERT-base in bytes beside half."""
+    yield attempted({"step": "bert"}, lambda: _network("bert", target, 1 if small else BATCH))
+
+
+def _network(name: str, target: str, batch: int, kinds: tuple[str, ...] = ("bytes", "float")) -> dict:
+    runners: dict = {}
+    found: dict = {"batch": batch}
+    for kind in kinds:
+        model = _at_batch(FILES / name / f"{kind}.onnx", batch)
+        shape = tuple(each.dim_value for each in model.graph.input[0].type.tensor_type.shape.dim)
+        x = np.random.default_rng(9).standard_normal(shape).astype("float32")
+        begin = time.monotonic()
+        runners[kind] = built(sm.from_onnx(model), target, x, "stored", "half" if target == "cuda" else "half-storage")
+        found |= {f"{kind}_compile_seconds": round(time.monotonic() - begin, 1), f"{kind}_facts": runners[kind].facts}
+        (found_now,) = runners[kind].compiled.run(x)
+        alone = in_turns({kind: runners[kind]}, 10, 3)[kind]  # a figure, if the other one takes too long
+        print(json.dumps({"step": name, "system": kind, "ms": round(1e3 * alone, 4)}), flush=True)
+        want = _exactly(FILES / name / f"{kind}.onnx", x[:1])
+        found[f"{kind}_difference"] = float(np.abs(found_now[:1] - want).max() / np.abs(want).max())
+    times = in_turns(runners, 10)
+    found |= {f"{kind}_ms": round(1e3 * seconds, 4) for kind, seconds in times.items()}
+    return found | ({"bytes_over_half": round(times["bytes"] / times["float"], 3)} if len(times) == 2 else {})
+
+
+def _at_batch(path: Path, batch: int) -> onnx.ModelProto:
+    """Return a network with another first dimension."""
+    model = onnx.load(path)
+    del model.graph.value_info[:]
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def _exactly(path: Path, x: np.ndarray) -> np.ndarray:
+    """Return ONNX Runtime's result."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return onnxruntime.InferenceSession(path, options).run(None, {"x": x})[0]
+
+
+_STEPS = {
+    "products": products,
+    "check": check,
+    "few layers": few_layers,
+    "network": network,
+    "byte products": byte_products,
+    "byte files": byte_files,
+    "resnet50": resnet50,
+    "bert4": bert4,
+    "bert": bert,
+}
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from .schedule.cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
 from .schedule.gpu.attention.flash_attention import takes
 from .schedule.gpu.attention.flash_tile import AttentionParams
 from .schedule.gpu.attention.row_chains import chain_params, refusal
+from .schedule.gpu.byte_price import bytes_over_floats
 from .schedule.gpu.matrix.products import products_on
 from .tables.fusion_policy import SINGLE_ROW_BYTES
 from .tables.precisions import PRECISIONS
@@ -147,6 +148,12 @@ def _store_half(options: Options, target: tvm.target.Target | None) -> tvm.trans
     return transform.StoreHalf(stored, _no_matrices(target))
 
 
+def _multiply_bytes(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    if target is None or not is_gpu(target):
+        return transform.MultiplyBytes()
+    return transform.MultiplyBytes(bytes_over_floats(target, PRECISIONS[options.precision].multiplied))
+
+
 def _round_factors(options: Options, target: tvm.target.Target | None, *, kind: str = "bfloat16") -> tvm.transform.Pass:
     asked = PRECISIONS[options.precision].multiplied
     kind = kind if asked in (HALF, FLOAT) else asked
@@ -245,7 +252,7 @@ _ENTRIES = (
     _ours(transform.KeepCaches, make=_keep_caches),
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
-    _ours(transform.MultiplyBytes),
+    _ours(transform.MultiplyBytes, make=_multiply_bytes, needs_target=True),
     _ours(transform.StoreCodes),
     _ours(transform.FoldFills),
     _ours(transform.FoldConstants),

@@ -19,7 +19,17 @@ from .module_file import write_module
 from .options import Options
 from .output_check import OutputCheck
 from .pass_registry import make_pass
-from .target import has_half_arithmetic, has_half_storage, has_textures, is_cpu, is_cuda, is_gpu, model_of, runs_ours
+from .target import (
+    has_byte_dots,
+    has_half_arithmetic,
+    has_half_storage,
+    has_textures,
+    is_cpu,
+    is_cuda,
+    is_gpu,
+    model_of,
+    runs_ours,
+)
 from .tvm_lock import one_at_a_time
 
 __all__ = [
@@ -94,6 +104,11 @@ def _chains(target: tvm.target.Target | None) -> bool:
 
 def _cuda(target: tvm.target.Target | None) -> bool:
     return target is not None and is_cuda(target)
+
+
+def _byte_dots(target: tvm.target.Target | None) -> bool:
+    """Whether threads multiply four bytes at once; CUDA has a phase of its own."""
+    return target is not None and not is_cuda(target) and is_gpu(target) and has_byte_dots(target)
 
 
 def _recorded(target: tvm.target.Target | None) -> bool:
@@ -260,6 +275,7 @@ PHASES = (
     Phase("layout", ("plan-layout",), _other_buffers),
     # After layouts: these passes read how tensors are stored.
     Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),
+    Phase("terms", ("order-terms",), _byte_dots, option="schedule"),
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     # Then kernels of attention get an input that later graph passes would not know.
     Phase("slices", ("gather-rows", "slice-weights", "bound-keys"), _cpu),

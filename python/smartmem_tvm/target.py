@@ -94,6 +94,16 @@ def has_matrix_instructions(target: tvm.target.Target) -> bool:
     return is_cuda(target) and cuda_architecture(target)[0] >= 80
 
 
+def has_byte_dots(target: tvm.target.Target) -> bool:
+    """Whether a GPU multiplies four bytes by four and adds them up in one instruction.
+
+    In CUDA that is ``dp4a``, from compute capability 6.1 on; in OpenCL ``cl_khr_integer_dot_product``, which the row of
+    a device names.
+    """
+    row = target_row(target)
+    return (is_cuda(target) and cuda_architecture(target)[0] >= 61) or (row is not None and row.byte_dots)
+
+
 def image_limits(target: tvm.target.Target) -> ImageLimits:
     """Return the largest image of a target with textures."""
     side = int(target.attrs.get("texture_spatial_limit") or ImageLimits.width)
@@ -144,6 +154,8 @@ class Limits:
     launch_cycles : float
         Cost of one more kernel, in cycles of a large GPU: 3 us with CUDA graphs, 10 us if the host launches each kernel
         (measured through OpenCL on an H100).
+    byte_dots : str
+        Kind of the target (cuda, opencl) if it multiplies four bytes by four in one instruction; else empty.
     device : Row or None
         The figures of the device that the target names.
     """
@@ -157,6 +169,7 @@ class Limits:
     half_lanes: int = 1
     processors: int = 132
     launch_cycles: float = 17500.0
+    byte_dots: str = ""
     device: Row | None = None
 
     @classmethod
@@ -175,6 +188,7 @@ class Limits:
             half_lanes=8 if is_opencl(target) and has_half_arithmetic(target) else 1,
             processors=row.cores if row is not None else cls.processors,
             launch_cycles=GRAPH_LAUNCH if cuda else cls.launch_cycles,
+            byte_dots=target.kind.name if has_byte_dots(target) else "",
             device=row,
         )
 

@@ -24,7 +24,32 @@ FLAGS = ("-std=c++20", "-O1", "-w", "-pthread", "-fPIC")
 _TYPES = {"f16": "half", "bf16": "nv_bfloat16", "tf32": "float"}
 _GROUP = r"tvm_builtin_ptx_wgmma_{0}_ss_mma_async_sync_aligned_m64n(\d+)k\d+_f32_{0}_{0}_1_1"
 _HELD = _GROUP.replace("_ss_", "_rs_")  # the left operand in registers
+_BYTES = {"u8": "uint8_t", "s8": "int8_t"}
+_OF_BYTES = (
+    *(
+        (rf"tvm_builtin_ptx_mma_int_sync_\w+_s32_{left}_{right}_s32", f"mma<{one}, {other}>")
+        for left, one in _BYTES.items()
+        for right, other in _BYTES.items()
+    ),
+    *(
+        (
+            rf"tvm_builtin_ptx_wgmma_int_ss_mma_async_sync_aligned_m64n(\d+)k32_s32_{left}_{right}",
+            rf"wgmma<{one}, \1, 0, 0, {other}>",
+        )
+        for left, one in _BYTES.items()
+        for right, other in _BYTES.items()
+    ),
+    *(
+        (rf"tvm_builtin_ptx_dp4a_{left.replace('8', '32')}_{right.replace('8', '32')}", f"dp4a<{one}, {other}>")
+        for left, one in _BYTES.items()
+        for right, other in _BYTES.items()
+    ),
+    (r"tvm_builtin_ptx_st_vec_shared_v2_b32", "write_pair"),
+    (r"tvm_builtin_ptx_st_(?:vec_)?shared_(?:v4_)?b32", "write_words"),
+    (r"tvm_builtin_ptx_ld_vec_shared_v4_b32_s32", "read_four"),
+)
 _NAMES = (
+    *_OF_BYTES,
     *((rf"tvm_builtin_ptx_mma_sync_\w+_f32_{name}_{name}_f32", f"mma<{kind}>") for name, kind in _TYPES.items()),
     (r"tvm_builtin_ptx_ld_shared_b32", "load_word"),
     (r"tvm_builtin_ptx_cvt_tf32_f32_rna_tf32_f32", "round_word"),

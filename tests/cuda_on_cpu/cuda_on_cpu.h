@@ -29,6 +29,7 @@
 using std::max;
 using std::min;
 using half = _Float16;
+using uchar = unsigned char;
 using uint = unsigned int;
 using ushort = unsigned short;
 struct Place { int x = 0; };
@@ -36,11 +37,14 @@ struct half2 { half x, y; };
 struct alignas(8) half4 { half x, y, z, w; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct float2 { float x, y; };
+struct alignas(8) int2 { int x, y; };
 struct alignas(16) int4 { int x, y, z, w; };
 struct alignas(4) char4 { signed char x, y, z, w; };
+struct alignas(4) uchar4 { unsigned char x, y, z, w; };
 struct alignas(8) short4 { short x, y, z, w; };
 struct alignas(8) ushort4 { unsigned short x, y, z, w; };
 struct alignas(16) ulonglong4 { unsigned long long x, y, z, w; };  // eight floats
+static inline int2 make_int2(int x, int y) { return {x, y}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
@@ -100,6 +104,8 @@ inline void finish(std::deque<std::vector<std::function<void()>>>& queue, size_t
     queue.pop_front();
   }
 }
+inline float __nv_fdiv_rn(float x, float y) { return x / y; }
+inline float __nv_fmaf(float x, float y, float z) { return std::fma(x, y, z); }
 inline float __nv_tanhf(float x) { return std::tanh(x); }
 inline void __syncthreads() { everyone->arrive_and_wait(); }
 inline uint32_t tvm_builtin_cuda_cvta_generic_to_shared(const void* p) {
@@ -126,14 +132,17 @@ inline float of_tf32(float x) {
   return x;
 }
 template <typename T>
-inline float number(const void* place) {
+using Total = std::conditional_t<std::is_integral_v<T>, int32_t, float>;
+template <typename T>
+inline Total<T> number(const void* place) {
   T x;
   std::memcpy(&x, place, sizeof(T));
-  return std::is_same_v<T, float> ? of_tf32(float(x)) : float(x);
+  if constexpr (std::is_same_v<T, float>) return of_tf32(x);
+  return Total<T>(x);
 }
 // Number n of those in a register.
 template <typename T>
-inline float part(uint32_t word, int n) { return number<T>(reinterpret_cast<unsigned char*>(&word) + n * sizeof(T)); }
+inline Total<T> part(uint32_t word, int n) { return number<T>(reinterpret_cast<unsigned char*>(&word) + n * sizeof(T)); }
 inline int lane() { return threadIdx.x % 32; }
 inline Team& warp() { return *warps[threadIdx.x / 32]; }
 
@@ -173,8 +182,8 @@ inline float of_four_sum(float value) {
   return of_four(value, [](float a, float b) { return a + b; });
 }
 
-template <typename T>
-inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right) {
+template <typename T, typename R, typename S>
+inline void multiply(S* sums[4], const uint32_t* left, const uint32_t* right) {
   constexpr int each = 4 / sizeof(T), half_of = 4 * each;  // numbers of a register, and of half of the terms
   auto& team = warp();
   std::memcpy(team.words[lane()], left, 16);
@@ -182,11 +191,11 @@ inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right
   team.arrive.arrive_and_wait();
   for (int n = 0; n < 4; ++n) {
     const int row = lane() / 4 + n / 2 * 8, column = lane() % 4 * 2 + n % 2;
-    float total = *sums[n];
+    S total = *sums[n];
     for (int k = 0; k < 2 * half_of; ++k) {
       const uint32_t a = team.words[row % 8 * 4 + k % half_of / each][row / 8 + k / half_of * 2];
       const uint32_t b = team.words[column * 4 + k % half_of / each][4 + k / half_of];
-      total += part<T>(a, k % each) * part<T>(b, k % each);
+      total += part<T>(a, k % each) * part<R>(b, k % each);
     }
     *sums[n] = total;
   }
@@ -195,7 +204,7 @@ inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right
 
 // An element of a matrix in shared memory, as its descriptor says ("Matrix descriptor format" of the PTX ISA).
 template <typename T>
-inline float element(uint64_t matrix, int lane, int k, bool transposed) {
+inline Total<T> element(uint64_t matrix, int lane, int k, bool transposed) {
   const uint64_t start = (matrix & 0x3FFF) << 4, leading = (matrix >> 16 & 0x3FFF) << 4;
   const uint64_t stride = (matrix >> 32 & 0x3FFF) << 4, width = 256 >> (matrix >> 62);
   const int row = transposed ? k : lane, vec = transposed ? lane : k;
@@ -206,14 +215,14 @@ inline float element(uint64_t matrix, int lane, int k, bool transposed) {
 }
 
 // `left` gives elements by row and term when the product is done.
-template <typename T, int N, typename Left>
-inline void multiply_group(float** sums, Left left, uint64_t right, bool add, bool trans_right) {
-  std::vector<float*> mine(sums, sums + N / 2);
+template <typename T, int N, typename S, typename Left>
+inline void multiply_group(S** sums, Left left, uint64_t right, bool add, bool trans_right) {
+  std::vector<S*> mine(sums, sums + N / 2);
   const int number = threadIdx.x % 128;
   open_products.push_back([=] {
     for (int n = 0; n < N / 2; ++n) {
       const int row = number / 32 * 16 + number % 32 / 4 + n % 4 / 2 * 8, column = n / 4 * 8 + number % 4 * 2 + n % 2;
-      float total = add ? *mine[n] : 0;
+      S total = add ? *mine[n] : 0;
       for (int k = 0; k < int(32 / sizeof(T)); ++k) total += left(row, k) * element<T>(right, column, k, trans_right);
       *mine[n] = total;
     }
@@ -232,21 +241,21 @@ inline void round_word(uint32_t& word, float x) {  // to the nearest, ties away 
   std::memcpy(&word, &x, 4);
   if (x - x == 0) word = (word + 0x1000) & ~0x1FFFu;
 }
-template <typename T>
-inline void mma(float& s0, float& s1, float& s2, float& s3, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                uint32_t b1, float, float, float, float) {
-  float* sums[] = {&s0, &s1, &s2, &s3};
+template <typename T, typename R = T, typename S>
+inline void mma(S& s0, S& s1, S& s2, S& s3, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, S, S,
+                S, S) {
+  S* sums[] = {&s0, &s1, &s2, &s3};
   const uint32_t left[] = {a0, a1, a2, a3}, right[] = {b0, b1};
-  multiply<T>(sums, left, right);
+  multiply<T, R>(sums, left, right);
 }
-template <typename T, int N, bool trans_left, bool trans_right, typename... All>
+template <typename T, int N, bool trans_left, bool trans_right, typename R = T, typename... All>
 inline void wgmma(All&&... all) {
   auto given = std::forward_as_tuple(all...);
-  float* sums[N / 2];
+  std::remove_reference_t<std::tuple_element_t<0, decltype(given)>>* sums[N / 2];
   [&]<size_t... I>(std::index_sequence<I...>) { ((sums[I] = &std::get<I>(given)), ...); }(std::make_index_sequence<N / 2>());
   const uint64_t matrix = std::get<N / 2>(given);
   auto left = [=](int row, int k) { return element<T>(matrix, row, k, trans_left); };
-  multiply_group<T, N>(sums, left, std::get<N / 2 + 1>(given), std::get<N / 2 + 2>(given), trans_right);
+  multiply_group<R, N>(sums, left, std::get<N / 2 + 1>(given), std::get<N / 2 + 2>(given), trans_right);
 }
 template <typename T, int N, bool trans_right, typename... All>
 inline void wgmma_held(All&&... all) {
@@ -266,6 +275,20 @@ inline void wgmma_held(All&&... all) {
   };
   multiply_group<T, N>(sums, left, std::get<N / 2 + 4>(given), std::get<N / 2 + 5>(given), trans_right);
 }
+template <typename L, typename R, typename A, typename B>
+inline void dp4a(int& total, A left, B right, int before) {
+  L a[4];
+  R b[4];
+  std::memcpy(a, &left, 4);
+  std::memcpy(b, &right, 4);
+  total = before;
+  for (int n = 0; n < 4; ++n) total += int(a[n]) * int(b[n]);
+}
+inline uint __dp4a(uint left, uint right, uint before) {
+  int total;
+  dp4a<uchar, uchar>(total, left, right, int(before));
+  return uint(total);
+}
 template <uint32_t size>
 inline void cp_async(uint32_t to, const void* from, uint32_t there = size) { copy(to, from, size, there); }
 template <typename T>
@@ -273,12 +296,19 @@ inline void pack(uint32_t& word, float high, float low) {
   const T both[] = {T(low), T(high)};
   std::memcpy(&word, both, 4);
 }
-inline void write_pair(uint32_t to, float a, float b) {
-  const float both[] = {a, b};
+template <typename S>
+inline void write_pair(uint32_t to, S a, S b) {
+  const S both[] = {a, b};
   std::memcpy(memory + to, both, 8);
 }
-inline void read_four(float& a, float& b, float& c, float& d, uint32_t from) {
-  float four[4];
+template <typename... S>
+inline void write_words(uint32_t to, S... words) {
+  const uint32_t all[] = {words...};
+  std::memcpy(memory + to, all, sizeof(all));
+}
+template <typename S>
+inline void read_four(S& a, S& b, S& c, S& d, uint32_t from) {
+  S four[4];
   std::memcpy(four, memory + from, 16);
   a = four[0], b = four[1], c = four[2], d = four[3];
 }

@@ -3,7 +3,7 @@
 
 import pytest
 import tvm
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from smartmem_tvm.deploy import cuda_math
 from smartmem_tvm.deploy.textures import CUDA_PIPELINE
@@ -36,6 +36,14 @@ def test_doubles_and_exponentials_are_as_they_were():
     doubles = source(topi.power, "float64")
     assert " pow(" in doubles and "__nv_" not in doubles
     assert "__nv_" not in source(lambda x, y: topi.exp(x), "float32")
+
+
+def test_a_rounded_quotient_is_exact():
+    """A quotient that fast math has one unit off would be rounded to the other side of a tie."""
+    kernel = source(lambda x, y: te.compute(x.shape, lambda i: tirx.nearbyint(x[i] / y[i])), "float32")
+    assert "__nv_fdiv_rn(" in kernel and "nearbyint" in kernel
+    assert "float __nv_fdiv_rn(float, float);" in cuda_math.with_declarations(kernel)
+    assert "__nv_" not in source(lambda x, y: te.compute(x.shape, lambda i: x[i] / y[i]), "float32")
 
 
 def test_every_function_has_its_declaration():

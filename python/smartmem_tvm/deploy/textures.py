@@ -19,7 +19,7 @@ from ..tvm_mends.lowering import cuda_tir_pipeline, opencl_tir_pipeline, texture
 from ..tvm_mends.mend_vectors import MendVectors
 from ..tvm_mends.stage_texels import StageTexels
 from ..tvm_mends.texture_pipeline import ScheduleTexels
-from .cuda_math import LeaveFastMath
+from .cuda_math import LeaveFastMath, QuantizeInVectors
 
 TIR_PIPELINE = "smartmem_texture"
 """Name of the TIR pipeline with textures, for ``tvm.compile(mod, target, tir_pipeline=...)``."""
@@ -100,4 +100,6 @@ def lower_textures(refuse: bool = True) -> tuple[tvm.transform.Pass, Callable, C
 
 compilation_pipeline.register_tir_pipeline(TIR_PIPELINE, lower_textures)
 compilation_pipeline.register_tir_pipeline(BUFFERS_PIPELINE, lambda: opencl_tir_pipeline(_HALVES))
-compilation_pipeline.register_tir_pipeline(CUDA_PIPELINE, lambda: cuda_tir_pipeline([LeaveFastMath()]))
+compilation_pipeline.register_tir_pipeline(
+    CUDA_PIPELINE, lambda: cuda_tir_pipeline([LeaveFastMath()], [QuantizeInVectors()])
+)

@@ -72,6 +72,9 @@ class Row:
         Element types of a texel of four numbers.
     half : bool
         Whether it has arithmetic in half precision.
+    byte_dots : bool
+        Whether ``cl_khr_integer_dot_product`` is one instruction for four bytes by four. Mesa's compiler makes
+        ``dp4acc`` of it for Adreno 7xx and 8xx, and shifts and products for Mali, whose drivers have it since r38.
     work_group : int
         Most threads of a thread block.
     local_bytes : int
@@ -118,6 +121,7 @@ class Row:
     image_pitch: int = 0
     texels: tuple[str, ...] = ()
     half: bool = False
+    byte_dots: bool = False
     work_group: int = 256
     local_bytes: int = 32 * 1024
     sub_group: int = 1
@@ -233,6 +237,7 @@ _ROWS = (
         "adreno-830",
         **_ADRENO,
         core=_A8XX,
+        byte_dots=True,
         cores=6,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
         l2_bytes=256 * _KIB,  # estimate: as adreno-740
@@ -246,6 +251,7 @@ _ROWS = (
         "adreno-750",
         **_ADRENO,
         core=_A7XX,
+        byte_dots=True,
         cores=6,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
         l2_bytes=256 * _KIB,  # estimate: as adreno-740
@@ -259,6 +265,7 @@ _ROWS = (
         "adreno-740",
         **_ADRENO,
         core=_A7XX,
+        byte_dots=True,
         cores=6,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: 1 KiB in Adreno 640 (Chips and Cheese, 2024)
         l2_bytes=256 * _KIB,  # estimate: drivers report this for related devices
@@ -272,6 +279,7 @@ _ROWS = (
         "adreno-730",
         **_ADRENO,
         core=_A7XX,
+        byte_dots=True,
         cores=4,  # Mesa: num_ccu
         texture_l1_bytes=2 * _KIB,  # estimate: as adreno-740
         l2_bytes=256 * _KIB,  # estimate: as adreno-740

@@ -59,9 +59,12 @@ def opencl_tir_pipeline(
 
 
 def cuda_tir_pipeline(
-    on_device: Sequence[tvm.transform.Pass] = (),
+    on_device: Sequence[tvm.transform.Pass] = (), before: Sequence[tvm.transform.Pass] = ()
 ) -> tuple[tvm.transform.Pass, Callable, Callable]:
-    """Return TVM's own pipeline with work-arounds for CUDA; parameter and result as of `texture_tir_pipeline`."""
+    """Return TVM's own pipeline with work-arounds for CUDA, after the passes `before`.
+
+    The other parameter and the result are as of `texture_tir_pipeline`.
+    """
     lower, finish_host, finish_device = tirx.get_tir_pipeline("default")
     device = [
         *on_device,
@@ -71,7 +74,8 @@ def cuda_tir_pipeline(
         FixNarrowIntegers(),
         FixConstants(),
     ]
-    return lower, finish_host, lambda: tvm.transform.Sequential(device)
+    first = tvm.transform.Sequential([*before, lower])
+    return first, finish_host, lambda: tvm.transform.Sequential(device)
 
 
 def _last() -> list[tvm.transform.Pass]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """MergeProjections: which matmuls become one, and which must not."""
 
+import numpy as np
 import pytest
 import tvm
-from tvm import ir
+from tvm import ir, relax
 from tvm.script import relax as R
 
 from helpers import assert_same_results, bindings, constant, legalize, module, nodes, op, operators, random, run
@@ -239,3 +240,24 @@ def test_weights_of_64_bits_keep_them(dtype):
         return op.add(op.matmul(x, weights[0]), bias), op.matmul(x, weights[1])
 
     assert merged(build, (5, 6), dtype=dtype).count("matmul") == 1
+
+
+def test_sums_of_integers_are_merged_with_their_scales_and_biases():
+    """Steps that not all of them have stay behind the slices."""
+    random_ = np.random.default_rng(0)
+    weights = [relax.const(random_.integers(-9, 10, (6, n)).astype("int8")) for n in (4, 3)]
+    over = [relax.const(random_.integers(-9, 10, n).astype("int32")) for n in (4, 3)]
+    scales = [relax.const(random_.random(n).astype("float32")) for n in (4, 3)]
+
+    def build(x):
+        x, found = op.astype(x, "uint8"), []
+        for w, o, s in zip(weights, over, scales):
+            sums = op.subtract(op.matmul(x, w, out_dtype="int32"), o)
+            found.append(op.multiply(op.astype(sums, "float32"), s))
+        return found[0], op.add(found[1], relax.const(np.float32(2)))
+
+    before = module(build, (5, 6))
+    after = MergeProjections()(before)
+    found = operators(after)
+    assert [found.count(name) for name in ("matmul", "subtract", "multiply", "add")] == [1, 1, 1, 1]
+    assert_same_results(before, after, *random((5, 6)))

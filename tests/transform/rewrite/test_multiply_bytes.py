@@ -11,6 +11,7 @@ from against_onnxruntime import integers, model_of
 from covering import seeds
 from smartmem_tvm import compile, from_onnx
 from smartmem_tvm.ir.graph import read_log
+from smartmem_tvm.schedule.gpu.byte_price import bytes_over_floats
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import MultiplyBytes
 from smartmem_tvm.transform.rewrite import multiply_bytes
@@ -295,3 +296,16 @@ def test_what_is_not_looked_at():
     assert decisions(rewritten(matmul(zero=5))) == []
     with parse_target('{"kind": "llvm", "mcpu": "nehalem"}'):
         assert decisions(MultiplyBytes()(from_onnx(matmul((64, 384), (384, 384))))) == []
+
+
+def test_gpus_ask_their_prices():
+    """Bytes keep their sign there, any depth is taken, and the price decides; depthwise products stay in floats."""
+    model = matmul((64, 33), (33, 48))
+    slow, fast = (MultiplyBytes(lambda *sizes, ratio=ratio: ratio)(from_onnx(model)) for ratio in (1.25, 0.5))
+    assert decisions(slow) == ["price: 1.25 times the cycles of floats"]
+    assert decisions(fast) == ["multiplied as bytes"]
+    over = bytes_over_floats(parse_target("cuda"), "float16")
+    assert over(4096, 768, 768, False) < 1 and over(4096, 4096, 4096, True) < over(4096, 768, 768, False)
+    assert bytes_over_floats(parse_target("opencl"), "float32") is None
+    phone = bytes_over_floats(parse_target("adreno-740"), "float16")
+    assert phone(256, 512, 512, False) < 1 <= phone(256, 512, 576, True)

@@ -38,7 +38,7 @@ class Contraction:
     packing : Packing or None
         Operands hold several small integers (`ir.packings`), and one multiplication is their dot product.
     words : mapping
-        Tensors that operands load and that do not exist -> the tensors of bytes in their place (`cpu.words`).
+        Tensors that operands load and that do not exist -> the tensors of bytes in their place (`core.words`).
     """
 
     reduction: Reduction

@@ -19,7 +19,8 @@ from ..core.decisions import given_rule
 from ..core.expressions import replace_loads
 from ..core.reduction import combiner_of, combiner_of_parts
 from ..core.rule import is_open
-from .small_integers import copies_before, least_and_largest, load_of
+from ..core.words import load_of
+from .small_integers import copies_before, least_and_largest
 
 FLOAT = "float32"
 _EXACT = 1 << 24

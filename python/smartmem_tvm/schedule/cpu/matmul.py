@@ -13,6 +13,7 @@ from ...ir.packings import PAIRS, Packing
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, declined, given_value, noted, priced
 from ..core.reduction import reduction_of
+from ..core.words import as_bytes, with_words
 from .gemm.contraction_nest import MatmulNest
 from .gemm.micro_kernels import AMX_BYTES, FLOAT, vectors
 from .gemm.quad_tiles import QuadNest
@@ -20,7 +21,6 @@ from .matmul_plan import GivenPlan, MatmulPlan
 from .params import FEW_REGISTERS, CpuParams
 from .quad_plan import QuadPlan
 from .rule import CpuRule
-from .words import as_bytes, with_words
 
 
 class Matmul(CpuRule):

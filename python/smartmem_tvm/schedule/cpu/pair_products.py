@@ -24,9 +24,10 @@ from ..core.expressions import uses
 from ..core.nest import index_type
 from ..core.reduction import combiner_of
 from ..core.rule import is_open, target_of
+from ..core.words import load_of
 from .gemm.micro_kernels import packings_of
 from .params import CpuParams
-from .small_integers import copies_before, least_and_largest, load_of
+from .small_integers import copies_before, least_and_largest
 from .split_quads import split_quads
 
 

@@ -13,9 +13,9 @@ from ...ir.kernel import Kernel
 from ...target import is_cpu
 from ..core.fold_policies import costly_once_and_plain_sums, folded
 from ..core.rule import Answer, NestRule
+from ..core.words import dots_in_vectors, joined
 from .params import CpuParams
 from .softmax_division import division_by_inverse
-from .words import dots_in_vectors, joined
 
 
 class CpuRule(NestRule):

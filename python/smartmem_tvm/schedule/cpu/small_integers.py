@@ -28,12 +28,6 @@ def _writes_each_once(stage: Stage) -> bool:
     return every and len(set(map(hash, used))) == len(used) and all(isinstance(place, tirx.IntImm) for place in rest)
 
 
-def load_of(operand):
-    """Return the load in an operand that is a load or a cast of one; else None."""
-    inner = operand.value if isinstance(operand, tirx.Cast) else operand
-    return inner if isinstance(inner, ir.TensorLoad) else None
-
-
 def least_and_largest(arrays: Sequence[np.ndarray]) -> tuple[int, int]:
     """Return the least and the largest number of integer arrays, and of 0."""
     return min(int(each.min(initial=0)) for each in arrays), max(int(each.max(initial=0)) for each in arrays)

@@ -19,10 +19,10 @@ from ..core.nest import UNROLL, VECTOR, Scope, allocate, fresh, index, index_typ
 from ..core.nest import block as block_of
 from ..core.rule import FinishedSchedule, Rule
 from ..core.steps import has_steps, nest_by_nest, points_of
+from ..core.words import dots_in_vectors
 from .machine import WORTH_WAKING
 from .packed_vectors import sums_of_dots
 from .params import CpuParams
-from .words import dots_in_vectors
 
 
 class Steps(Rule):

@@ -6,6 +6,7 @@ A float16 sum of hundreds of terms would lose three digits, and a float32 sum of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 
 from tvm import tirx
@@ -49,6 +50,8 @@ class Sums:
         Widest vector of float16 arithmetic, in elements.
     settled : bool
         Whether `settle` keeps the conversions of finished sums behind the loop over the terms.
+    dot : callable, optional
+        ``(sums, at, left, right) -> statement`` that adds one product to a sum; by default a multiplication.
     """
 
     def __init__(
@@ -61,8 +64,9 @@ class Sums:
         together: int = 1,
         most: int = 1,
         settled: bool = False,
+        dot: Callable | None = None,
     ):
-        self.scope, self.count = scope, count
+        self.scope, self.count, self.dot = scope, count, dot
         self.rounds = registers(1, "int32", f"{name}_rounds") if settled and factor != total else None
         self.lanes = gcd(together, most) if factor != total else 1
         self.total = self.few = registers(count, total, name)
@@ -122,6 +126,8 @@ class Sums:
         few = self.few
         if self.lanes == 1:
             places = [(row * columns + j, j) for j in range(columns)]
+            if self.dot is not None:
+                return [self.dot(few, index(at), left, right(index(j))) for at, j in places]
             return [store(few, few[index(at)] + left * right(index(j)), at) for at, j in places]
         return [self._add_vector(row * columns, first, left, right) for first in range(0, columns, self.lanes)]
 

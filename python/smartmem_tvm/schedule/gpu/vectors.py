@@ -68,10 +68,21 @@ def _is_aligned(walk: Walk, place: tuple, within, run: int) -> bool:
 
 
 def guarded(value) -> tuple:
-    """Split a padded value, zero where a condition fails, into (condition, value); another gives (None, value)."""
-    if is_if_then_else(value) and isinstance(value.args[2], tirx.FloatImm) and value.args[2].value == 0:
-        return value.args[0], value.args[1]
+    """Split a padded value into (condition, value); another gives (None, value).
+
+    Where the condition fails the value is zero, or an integer as the zero point is (`filling`).
+    """
+    if is_if_then_else(value):
+        other = value.args[2]
+        if isinstance(other, tirx.IntImm) or (isinstance(other, tirx.FloatImm) and other.value == 0):
+            return value.args[0], value.args[1]
     return None, value
+
+
+def filling(value) -> int:
+    """Return the integer that a padded value is where its condition fails; 0 for any other value."""
+    padded = is_if_then_else(value) and isinstance(value.args[2], tirx.IntImm)
+    return int(value.args[2]) if padded else 0
 
 
 def computed_types(*values) -> set[str]:

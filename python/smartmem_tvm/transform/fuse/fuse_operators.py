@@ -104,7 +104,8 @@ class FusionPlan:
         if len(readers) != 1 or block.kernel is None:
             return None
         (reader,) = readers
-        if _is_stored_in_bytes(block, reader):
+        # Without prices (GPUs) a product that quantizes stays so, too: the sum of two branches takes in one of them.
+        if (_is_pointwise(block) or self.check.prices is None) and _is_stored_in_bytes(block, reader):
             return None
         if not _is_pointwise(block):
             return self._append(block, reader) if _is_pointwise(reader) else None
@@ -161,12 +162,12 @@ class FusionPlan:
 
 
 def _is_stored_in_bytes(block: Node, reader: Node) -> bool:
-    """Whether a pointwise block makes bytes of wider numbers, which its reader widens again.
+    """Whether a block makes bytes of wider numbers, which its reader widens again.
 
     Between the two, memory is narrowest: what quantizes belongs to the kernel before, and what dequantizes to the one
     after.
     """
-    if reader.kernel is None or not _is_pointwise(block):
+    if reader.kernel is None:
         return False
     if not all(str(each.dtype) in _BYTES for each in block.kernel.outputs) or _widest(block.kernel.inputs) == 1:
         return False

@@ -11,6 +11,7 @@ import tvm
 from tvm import ir, tirx
 
 from ...analysis.demands import first_step, reader_demands, search, tensor_demands, why_fixed
+from ...ir.byte_numbers import RANGES
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import emit, shape_of
 from ...ir.storage import along_result, beside_results, in_order, store_as
@@ -106,7 +107,8 @@ def _follow(graph: Graph, node: Node) -> dict | None:
         buffers = [b for b, arg in zip(reader.kernel.inputs, reader.args, strict=True) if arg.same_as(node.var)]
         beside = [beside_results(reader.kernel, buffer) for buffer in buffers]
         wanted |= {next((dim for dim in each if shape[dim] > 1), None) for each in beside}
-        wanted |= {dim for demand in reader_demands(reader, node.var) for dim in (None, *demand.dims)}
+        demands = [each for each in reader_demands(reader, node.var) if not (each.slid and _of_bytes(reader))]
+        wanted |= {dim for demand in demands for dim in (None, *demand.dims)}
     if len(wanted) != 1 or None in wanted or wanted == {innermost(shape)}:
         return None
     order = with_innermost(len(shape), wanted.pop())
@@ -145,7 +147,9 @@ def _select(
     now = as_stored(shape, asked.wanted)
     chosen = storage_order(shape, asked.wanted, fast_axes)
     better = _reads(chosen) > _reads(now)
-    if better and products is not None and not (products(node) or _walks_along(node, chosen.fast[0])):
+    # Instructions read bytes along their terms only: gathered one by one they take longer than what a kernel loses.
+    may = products is None or products(node) or _of_bytes(node) or _walks_along(node, chosen.fast[0])
+    if better and not may:
         better, unfit = False, "its kernel reads along another dimension, and is no product by matrix instructions"
     if better and accepts is not None:
         unfit = _slower(graph, node, chosen, accepts)
@@ -192,6 +196,10 @@ def _walks_along(node: Node, dim: int) -> bool:
     stage, load = max(read, key=lambda each: prod(shape_of(each[1].source)), default=(None, None))
     inner = innermost(shape_of(load.source)) if load is not None else None
     return inner is not None and first_step(load.indices[inner], along[stage], Simplifier(stage.extents)) == 1
+
+
+def _of_bytes(node: Node) -> bool:
+    return str(node.kernel.outputs[0].dtype) in RANGES
 
 
 def _why(order: StorageOrder) -> str | None:

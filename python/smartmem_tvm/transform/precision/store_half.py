@@ -10,12 +10,15 @@ import numpy as np
 import tvm
 from tvm import ir, relax, tirx
 
+from ...ir.byte_numbers import RANGES as BYTES
 from ...ir.codes import is_scale
 from ...ir.graph import Graph, Node, append_log, rewrite_graphs
 from ...ir.half import FLOAT, HALF, NORMAL, RANGES, exceeds_half, halved
+from ...ir.index_map import function_name
 from ...ir.kernel import Kernel
+from ...ir.pairs import INTEGER
 from ...ir.sizes import data_bytes
-from ...ir.walk import collect, loads
+from ...ir.walk import collect, contains, loads
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.StoreHalf")
@@ -35,7 +38,8 @@ class StoreHalf:
 
     1. it is an input or a result of the function, or a call without loop structure writes or reads it,
     2. it holds a number that the type cannot hold: a summand of a mask, or a weight,
-    3. a reader casts it to integers: positions are not rounded.
+    3. a reader casts it to integers, and does not quantize it: positions are not rounded,
+    4. it is a scale or a bias of a kernel that adds up integers, or whose results are bytes.
 
     Intermediate values beyond 65504 become infinite in float16, as in any network in half precision; bfloat16 has
     float32's range.
@@ -140,6 +144,9 @@ class _Weights:
         if near and is_scale(kernel, kernel.inputs[position]):
             self.small.add(tensor)
             return f"scales of codes below {NORMAL:.2g} would lose digits"
+        if tensor.numpy().size == max(tensor.shape, default=1) and _counts(kernel):
+            self.small.add(tensor)
+            return "scales and biases of integers keep their digits"
         return None
 
     def _half(self, constant, node: Node, position: int):
@@ -155,12 +162,25 @@ class _Weights:
         return self.halves[tensor]
 
 
+def _counts(kernel: Kernel) -> bool:
+    """Whether a kernel adds up integers, or its results are bytes."""
+    sums = [
+        stage.body.buffer for stage in kernel.stages if stage.reduction and isinstance(stage.body, tirx.BufferStore)
+    ]
+    return any(str(b.dtype) in BYTES for b in kernel.outputs) or any(str(b.dtype) == INTEGER for b in sums)
+
+
 def _makes_integers(reader: Node, var) -> bool:
-    """Whether a kernel casts elements of `var` to integers."""
+    """Whether a kernel casts elements of `var` to integers, and does not quantize them."""
     buffers = [b for b, arg in zip(reader.kernel.inputs, reader.args, strict=True) if arg.same_as(var)]
     casts = [cast for stage in reader.kernel.stages for cast in collect(stage.body, tirx.Cast)]
-    cast_loads = [load for cast in casts if "int" in str(cast.ty.dtype) for load in loads(cast.value)]
+    casts = [cast for cast in casts if "int" in str(cast.ty.dtype) and not contains(cast.value, ir.Call, _rounds)]
+    cast_loads = [load for cast in casts for load in loads(cast.value)]
     return any(load.source.same_as(buffer) for load in cast_loads for buffer in buffers)
+
+
+def _rounds(call: ir.Call) -> bool:
+    return function_name(call) == "nearbyint"
 
 
 def _dtype(ty) -> str:

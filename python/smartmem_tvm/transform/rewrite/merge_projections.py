@@ -9,9 +9,11 @@ from tvm import ir, relax
 
 from ...ir.block import as_constant
 from ...ir.graph import append_log
+from ...ir.pairs import INTEGER
 from ...ir.rewrite_calls import is_static
 
-MATMUL, ADD = ir.Op.get("relax.matmul"), ir.Op.get("relax.add")
+MATMUL, ADD, CAST = ir.Op.get("relax.matmul"), ir.Op.get("relax.add"), ir.Op.get("relax.astype")
+_STEPS = (ADD, CAST, ir.Op.get("relax.subtract"), ir.Op.get("relax.multiply"))
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.MergeProjections")
@@ -31,7 +33,9 @@ class MergeProjections:
 
     This is DNNFusion's graph rewriting (distributive law). Refused are matmuls whose weight is not a constant matrix,
     whose operand is constant or of unknown size (the slices would be kernels then), or whose dtypes differ. A constant
-    bias is merged too if its addition is the only reader. The module records the merged operators.
+    bias is merged too if its addition is the only reader. So are the zero points and scales behind sums of integers, if
+    all of the layers have them: what goes through memory are numbers, and no sums. The module records the merged
+    operators.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -58,8 +62,9 @@ def _rewrite(function: relax.Function) -> tuple[relax.Function, list[dict]]:
         if _is_projection(binding):
             operand, weight = binding.value.args
             key = (operand, *(str(each.ty.dtype.dtype) for each in (weight, binding.var)))
-            groups.setdefault(key, []).append(_with_bias(binding, binding_of, uses))
-    groups = {key: members for key, members in groups.items() if len(members) > 1}
+            chain = _scaled if _counts(binding) else _with_bias
+            groups.setdefault(key, []).append(chain(binding, binding_of, uses))
+    groups = {key: _alike(members) for key, members in groups.items() if len(members) > 1}
     if not groups:
         return function, []
     replaced: dict = {}  # variable of an old binding -> bindings that take its place
@@ -68,9 +73,10 @@ def _rewrite(function: relax.Function) -> tuple[relax.Function, list[dict]]:
         merged, views = _merge(operand, members)
         log += _decisions(members, merged)
         replaced[members[0][0].var] = merged
-        for (matmul, last), view in zip(members, views, strict=True):
-            replaced.setdefault(matmul.var, [])
-            replaced[last.var] = [*replaced.get(last.var, []), view]
+        for member, view in zip(members, views, strict=True):
+            for each in member:
+                replaced.setdefault(each.var, [])
+            replaced[member[-1].var] = [*replaced[member[-1].var], view]
     new = [b for old in bindings for b in replaced.get(old.var, [old])]
     body = relax.SeqExpr([relax.DataflowBlock(new)], function.body.body)
     return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs), log
@@ -111,28 +117,74 @@ def _bias(add, matmul) -> np.ndarray | None:
     return None
 
 
+def _counts(matmul) -> bool:
+    return str(matmul.var.ty.dtype.dtype) == INTEGER
+
+
+def _scaled(matmul, binding_of: dict, uses) -> tuple:
+    """Return the bindings of a product of integers and of what a constant for each column, or a cast, makes of it."""
+    chain = [matmul]
+    while True:
+        readers = list(uses.get(chain[-1].var, []))
+        following = binding_of.get(readers[0]) if len(readers) == 1 else None
+        inner = isinstance(chain[-1].var, relax.DataflowVar) and following is not None
+        if not inner or not isinstance(following.value, ir.Call) or following.value.op not in _STEPS:
+            return tuple(chain)
+        if following.value.op != CAST and _operand(following, chain[-1], matmul) is None:
+            return tuple(chain)
+        chain.append(following)
+
+
+def _operand(step, before, matmul) -> np.ndarray | None:
+    """Return the constant of a step, one number for each column; None if it has none, or has it on the left."""
+    left, right = step.value.args
+    if not left.same_as(before.var) or not isinstance(right, ir.Constant):
+        return None
+    array, columns = right.value.numpy(), int(matmul.value.args[1].ty.shape[1])
+    return np.broadcast_to(array.reshape(-1), (columns,)) if array.shape in ((), (1,), (columns,)) else None
+
+
+def _alike(members: list) -> list:
+    """Return products of integers with as many steps as all of them have; other members as they are."""
+    if not _counts(members[0][0]):
+        return members
+    steps = zip(*([each.value.op for each in member] for member in members), strict=False)
+    count = next((n for n, ops in enumerate(steps) if len(set(ops)) > 1), min(map(len, members)))
+    return [member[:count] for member in members]
+
+
 def _merge(operand, members: list) -> tuple[list, list]:
     """Return the bindings of the merged layer, and one view per member."""
-    weights = [matmul.value.args[1].value.numpy() for matmul, _ in members]
-    biases = [_bias(last, matmul) if last is not matmul else None for matmul, last in members]
+    weights = [member[0].value.args[1].value.numpy() for member in members]
     ends = np.cumsum([w.shape[1] for w in weights])
-    name = "_".join(last.var.name for _, last in members)
-    builder = relax.BlockBuilder()
+    name = "_".join(member[-1].var.name for member in members)
+    builder, bindings = relax.BlockBuilder(), []
+
+    def emit(call, kind: str):
+        value = builder.normalize(call)
+        bindings.append(relax.VarBinding(relax.DataflowVar(f"{name}_{kind}", value.ty), value))
+        return bindings[-1].var
+
     out_dtype = members[0][0].value.attrs.out_dtype
-    weight = as_constant(np.concatenate(weights, axis=1))
-    value = builder.normalize(relax.op.matmul(operand, weight, out_dtype))
-    merged = relax.DataflowVar(f"{name}_matmul", value.ty)
-    bindings = [relax.VarBinding(merged, value)]
-    if any(bias is not None for bias in biases):
-        pairs = zip(biases, weights, strict=True)
-        dtype = str(merged.ty.dtype.dtype)
-        bias = np.concatenate([np.zeros(w.shape[1], dtype) if b is None else b for b, w in pairs])
-        value = builder.normalize(relax.op.add(merged, as_constant(bias)))
-        merged = relax.DataflowVar(f"{name}_add", value.ty)
-        bindings.append(relax.VarBinding(merged, value))
+    merged = emit(relax.op.matmul(operand, as_constant(np.concatenate(weights, axis=1)), out_dtype), "matmul")
+    if _counts(members[0][0]):
+        for n, steps in enumerate(zip(*(member[1:] for member in members), strict=True)):
+            value = steps[0].value
+            if value.op == CAST:
+                merged = emit(relax.op.astype(merged, value.attrs.dtype), f"cast{n}")
+                continue
+            known = [_operand(step, member[n], member[0]) for step, member in zip(steps, members, strict=True)]
+            merged = emit(ir.Call(value.op, [merged, as_constant(np.concatenate(known))], value.attrs), f"step{n}")
+    else:
+        biases = [_bias(last, matmul) if last is not matmul else None for matmul, last in members]
+        if any(bias is not None for bias in biases):
+            pairs = zip(biases, weights, strict=True)
+            dtype = str(merged.ty.dtype.dtype)
+            bias = np.concatenate([np.zeros(w.shape[1], dtype) if b is None else b for b, w in pairs])
+            merged = emit(relax.op.add(merged, as_constant(bias)), "add")
     axis = operand.ty.ndim - 1
     views = [
-        relax.VarBinding(last.var, relax.op.strided_slice(merged, [axis], [int(end - w.shape[1])], [int(end)]))
-        for (_, last), w, end in zip(members, weights, ends, strict=True)
+        relax.VarBinding(member[-1].var, relax.op.strided_slice(merged, [axis], [int(end - w.shape[1])], [int(end)]))
+        for member, w, end in zip(members, weights, ends, strict=True)
     ]
     return bindings, views

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MultiplyBytes: products of dequantized bytes are computed in integers, on CPUs that are predicted to be faster so."""
+"""MultiplyBytes: products of dequantized bytes are computed in integers, where that is predicted to be faster."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,11 +63,22 @@ class MultiplyBytes:
     Refuses (leaves in floats) constants that have no bytes or a scale along the depth, depths that are no multiple of
     four (of two without VNNI) or so large that a sum may leave 32 bits, zero points that are no bytes, convolutions in
     groups of several channels, and products that would not be faster. Does nothing for a CPU without VNNI, AVX2 or
-    AVX-512BW.
+    AVX-512BW, and for a GPU without instructions for bytes. On GPUs bytes keep their sign, any depth is taken, and
+    depthwise convolutions stay in floats.
+
+    Parameters
+    ----------
+    over_floats : callable, optional
+        ``(rows, columns, depth, reads windows) -> cycles of bytes over cycles of floats`` on a GPU; None for CPUs.
     """
+
+    def __init__(self, over_floats: Callable[[int, int, int, bool], float] | None = None):
+        self.over_floats = over_floats
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow block of `mod`."""
+        if self.over_floats is not None:
+            return edit_blocks(mod, lambda block: _multiply_bytes(block, self.over_floats), leaves_unread=True)
         target = tvm.target.Target.current(allow_none=True)
         packing = None if target is None or target.kind.name != "llvm" else _packing(target)
         if packing is None:
@@ -89,7 +101,8 @@ class _Bytes:
     zero: int
 
 
-def _multiply_bytes(block: Bindings, packing: Packing) -> list[dict]:
+def _multiply_bytes(block: Bindings, machine: Packing | Callable[[int, int, int, bool], float]) -> list[dict]:
+    """Edit a block for a machine: the packing of a CPU, or the prices of a GPU."""
     decisions = []
     for var in block.order:
         name = operator(block.values[var])
@@ -99,10 +112,11 @@ def _multiply_bytes(block: Bindings, packing: Packing) -> list[dict]:
         x, w = _dequantized(block, left), _known(block, right)
         if x is None or w is None:
             continue
-        reason = _objection(var, block.values[var], w, name, packing)
+        reason = _objection(var, block.values[var], w, name, machine)
         if reason is None:
             make = _matmul if name == "matmul" else _convolution
-            block.edit({var: make(block.values[var], *_unsigned(x), w)})
+            given = _unsigned(x) if isinstance(machine, Packing) else (x.numbers, x.scale, x.zero)
+            block.edit({var: make(block.values[var], *given, w)})
         action = {"action": "kept", "reason": reason} if reason else {"action": "multiplied as bytes"}
         decisions.append({"pass": "MultiplyBytes", "operator": var.name, **action})
     return decisions
@@ -166,8 +180,9 @@ def _unsigned(x: _Bytes) -> tuple[ir.Expr, ir.Expr, int]:
     return relax.op.astype(wide, "uint8"), x.scale, x.zero + _OFFSET
 
 
-def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str | None:
+def _objection(var, call: ir.Call, w: tuple, name: str, machine) -> str | None:
     """Return why a product stays in floats, or None."""
+    packing = machine if isinstance(machine, Packing) else None
     numbers, scale = w
     result = shape_of(var)
     if result is None or _dtype(var) != "float32":
@@ -180,6 +195,8 @@ def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str
             return f"it has fewer than {_FEW_ROWS} rows, and the processor no VNNI"
     elif (reason := _unlike_filters(call, numbers, scale)) is not None:
         return reason
+    elif _is_depthwise(call, numbers) and packing is None:
+        return "it is depthwise, and GPUs multiply single numbers there"
     elif _is_depthwise(call, numbers):
         exact = UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(tuple(range(1, numbers.ndim))).max() <= _EXACT
         return None if exact else "floats may not hold its sums exactly"
@@ -188,13 +205,16 @@ def _objection(var, call: ir.Call, w: tuple, name: str, packing: Packing) -> str
     else:
         depth, columns = math.prod(numbers.shape[1:]), numbers.shape[0]
         rows = math.prod(result) // columns
-        if numbers.shape[1] % packing.numbers:
+        if packing is not None and numbers.shape[1] % packing.numbers:
             return f"its channels are no multiple of {packing.numbers}"
-    if depth % packing.numbers:
+    if packing is not None and depth % packing.numbers:
         return f"its depth is no multiple of {packing.numbers}"
     along = 0 if name == "matmul" else tuple(range(1, numbers.ndim))
     if UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(along).max() > _LARGEST_SUM:
         return "its sums may leave 32 bits"
+    if packing is None:
+        over = machine(rows, columns, depth, name != "matmul" and depth != numbers.shape[1])
+        return None if over < 1 else f"price: {over:.2f} times the cycles of floats"
     floats = rows * columns * depth * _PRODUCT
     copied = _COPIED["pairs" if packing is PAIRS else "matmul" if name == "matmul" else "convolution"]
     integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * depth * copied

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The micro-kernels of tensor cores: warps (``mma.sync``), and groups of four warps (``wgmma``).
 
-    for each 32 bytes of terms of the warp's slice:    16 terms of float16 or bfloat16, 8 of tf32
+    for each 32 bytes of terms of the warp's slice:    32 bytes, 16 terms of float16 or bfloat16, 8 of tf32
       load fragments of both operands                  shared memory -> registers; wgmma reads shared memory itself
       sums += left @ right                             mma.sync: 16 x 8 results; wgmma: 64 x the warp's columns
     16 rows of each warp at a time:
       put sums                                         registers -> shared memory
       out[f(i, j)] = finish(sums of all slices)        vectors along the columns
 
-Sums are float32, whatever the type of the elements is.
+Sums are float32; those of bytes are 32-bit integers, and exact.
 """
 
 from __future__ import annotations
@@ -119,12 +119,13 @@ class Mma:
         self.scope, self.tile, self.left, self.right = scope, tile, left, right
         self.element, self.memory = element, memory
         self.fragment_rows, self.fragment_columns = tile.warp_rows // ptx.ROWS, tile.warp_columns // ptx.COLUMNS
-        self.sums = registers(tile.sums, "float32", "sums")
+        in_registers, self.sum_type = element.sums
+        self.sums = registers(tile.sums, in_registers, "sums")
         self.left_fragments = registers(self.fragment_rows * ptx.LEFT, "uint32", "down")
         self.right_fragments = registers(self.fragment_columns * ptx.RIGHT, "uint32", "across")
         # Each sum that is read back has a register of its own: TVM's code generator would merge equal loads.
         vectors = self.fragment_rows * tile.slices * self._rounds
-        self.read_back = registers(vectors * VECTOR, "float32", "lines")
+        self.read_back = registers(vectors * VECTOR, self.sum_type, "lines")
         self.elements_per_sum = elements_per_sum(element)
 
     @property
@@ -149,7 +150,7 @@ class Mma:
 
     def start(self, _) -> tirx.Stmt:
         """Set the sums to zero."""
-        zero = tirx.const(0, "float32")
+        zero = tirx.const(0, self.sums.ty.dtype)
         return self.scope.loop(self.tile.sums, lambda i: store(self.sums, zero, i), "i", UNROLL)
 
     def multiply(self, thread: Thread, step) -> tirx.Stmt:
@@ -193,7 +194,8 @@ class Mma:
             for half in range(2):
                 where = (first + index(half * 8)) * index(tile.result_pitch) + across
                 pair = [self.sums[index(at + half * 2 + n)] for n in range(2)]
-                stores.append(ptx.write_pair(ptx.address(self.memory, where * index(self.elements_per_sum)), *pair))
+                at_pair = ptx.address(self.memory, where * index(self.elements_per_sum))
+                stores.append(ptx.write_pair(at_pair, *pair, self.element))
         return stores
 
     def _finish_rows(self, place: Place, i: int, number, epilogue: GpuEpilogue) -> tirx.Stmt:
@@ -224,7 +226,7 @@ class Mma:
         row = held + index(other * tile.warps_down * ptx.ROWS)
         place = (row * index(tile.result_pitch) + column) * index(self.elements_per_sum)
         numbers = [self.read_back[first + index(other * VECTOR + n)] for n in range(VECTOR)]
-        return ptx.read_vector(numbers, ptx.address(self.memory, place))
+        return ptx.read_vector(numbers, ptx.address(self.memory, place), self.element)
 
     def _results(self, place: Place, row, column, first, run: int, epilogue: GpuEpilogue) -> tirx.Stmt:
         columns, scope = epilogue.product.columns, self.scope

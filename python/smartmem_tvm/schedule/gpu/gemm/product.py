@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from tvm import tirx
 
+from ....ir.byte_numbers import byte_type
 from ....ir.half import FLOAT, HALF
 from ....ir.kernel import Kernel, substitute
+from ....ir.pairs import INTEGER
 from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
@@ -17,6 +20,7 @@ from ...core.contraction import contraction_of
 from ...core.fused_contraction import FusedContraction
 from ...core.nest import fresh, index
 from ...core.reduction import Reduction, reduction_of
+from ..sums import product_type
 from ..vectors import places_of, vector_run
 from .operand import Operand
 from .unpacking import unpacked
@@ -30,6 +34,19 @@ class MatmulProduct(FusedContraction):
     def reduction(self) -> Reduction:
         """The reduction and its epilogue."""
         return self.contraction.reduction
+
+    @property
+    def factor(self) -> str:
+        """The type that holds and multiplies operands."""
+        return product_type(self.contraction)
+
+    @property
+    def words(self) -> Mapping:
+        """See `Contraction.words`; they are those of operands in quads (`byte_product`)."""
+        return {}
+
+    add = None
+    """Statement that adds a product to a sum, ``(sums, at, left, right)``; None for a multiplication."""
 
     @cached_property
     def left(self) -> Operand:
@@ -72,11 +89,13 @@ class MatmulProduct(FusedContraction):
 
 
 def product_of(kernel: Kernel) -> MatmulProduct | None:
-    """Return the product in a kernel; None if it is no contraction of floats, or has no rows or no columns."""
+    """Return the product in a kernel; None if it is none of floats or of bytes, or has no rows or no columns."""
     reduction = reduction_of(kernel)
     contraction = contraction_of(reduction) if reduction is not None else None
     if contraction is None or not contraction.rows or not contraction.columns:
         return None
-    types = {str(each.ty.dtype) for each in (contraction.left, contraction.right)}
-    sums = str(contraction.reduction.accumulator.ty.dtype)
+    sides = (contraction.left, contraction.right)
+    types, sums = {str(each.ty.dtype) for each in sides}, str(contraction.reduction.accumulator.ty.dtype)
+    if sums == INTEGER:
+        return MatmulProduct(contraction) if all(map(byte_type, sides)) else None
     return MatmulProduct(contraction) if sums == FLOAT and types in ({FLOAT}, {HALF}) else None

@@ -8,7 +8,8 @@ of its 32 lanes, with ``g = lane // 4`` and ``t = lane % 4`` (PTX ISA, "Matrix F
     right  two registers of two float16    terms 2t, 2t + 1, and these + 8; column g
     sums   four float32                    rows g, g + 8; columns 2t, 2t + 1
 
-With numbers of four bytes (m16n8k8) a register holds one number, of term t, or of t + 4: the same bytes.
+With numbers of four bytes (m16n8k8) a register holds one number, of term t, or of t + 4; with bytes (m16n8k32) four
+of them, from term 4t on, and from 4t + 16 on: the same bytes. Sums of bytes are 32-bit integers.
 
 ``ldmatrix`` loads fragments from shared memory: each lane passes the address of one row of 16 bytes. It moves pairs of
 two-byte numbers; a pair may be one number of four bytes, unless the load transposes.
@@ -41,11 +42,17 @@ class Element:
         Its type in memory.
     bytes : int
         Bytes of a number in memory.
+    right : str
+        Name of the right operand's numbers in instructions, where it is another one: bytes may be signed on one side.
+    total : str
+        Name of the sums in instructions.
     """
 
     name: str
     dtype: str
     bytes: int
+    right: str = ""
+    total: str = "f32"
 
     @property
     def row(self) -> int:
@@ -58,9 +65,34 @@ class Element:
         return _TERM_BYTES // self.bytes
 
     @property
+    def kinds(self) -> tuple[str, str]:
+        """Names of both operands' numbers in instructions."""
+        return self.name, self.right or self.name
+
+    @property
     def turns(self) -> bool:
         """Whether instructions accept operands whose rows, or columns, are innermost in shared memory (transposed)."""
         return self.bytes == 2
+
+    @property
+    def terms_innermost(self) -> bool:
+        """Whether terms are always innermost in shared memory: no load puts four bytes of four rows into a register."""
+        return self.bytes == 1
+
+    @property
+    def widest(self) -> int:
+        """Most columns of one instruction of a warpgroup: 256, and of bytes 224 in TVM's table of PTX."""
+        return 224 if self.terms_innermost else 256
+
+    @property
+    def sums(self) -> tuple[str, str]:
+        """Types of a sum: in the registers of instructions, and elsewhere."""
+        return ("float32", "float32") if self.total == "f32" else ("uint32", "int32")
+
+    @property
+    def word(self) -> str:
+        """Name of a sum in loads and stores."""
+        return "f32" if self.total == "f32" else "b32"
 
     @property
     def rounded(self) -> bool:
@@ -71,12 +103,28 @@ class Element:
 HALF = Element("f16", "float16", 2)
 SHORT = {"float16": HALF, "bfloat16": Element("bf16", "bfloat16", 2)}  # same in memory
 ELEMENTS = {**SHORT, "tf32": Element("tf32", "float32", 4)}
+_BYTES = {"uint8": "u8", "int8": "s8"}
+
+
+def element_of_bytes(left: str, right: str) -> Element:
+    """Return the element of two operands of bytes, signed or unsigned; shared memory holds them as unsigned ones."""
+    return Element(_BYTES[left], "uint8", 1, _BYTES[right], "s32")
 
 
 def multiply(sums, left, right, element: Element) -> tirx.Stmt:
     """Return ``sums += left @ right``; each a list of a lane's registers."""
-    kind = element.name
-    return _do(f"mma.sync.aligned.m16n8k{element.terms}.row.col.f32.{kind}.{kind}.f32", *sums, *left, *right, *sums)
+    kinds, total = ".".join(element.kinds), element.total
+    return _do(f"mma.sync.aligned.m16n8k{element.terms}.row.col.{total}.{kinds}.{total}", *sums, *left, *right, *sums)
+
+
+def dot_of_bytes(total, left, right, kinds: tuple[str, str]) -> tirx.Stmt:
+    """Return ``total += left @ right`` of four bytes each, in one int32; `kinds` are their types, not both unsigned."""
+    words = [
+        each if kind == "int8" else tirx.reinterpret("uint32", each)
+        for each, kind in zip((left, right), kinds, strict=True)
+    ]
+    names = ".".join(_BYTES[kind].replace("8", "32") for kind in kinds)
+    return _do(f"dp4a.{names}", total, *words, total)
 
 
 def load_word(word, place) -> tirx.Stmt:
@@ -117,6 +165,13 @@ def copy(to, source, size: int, there) -> tirx.Stmt:
     return _do(f"cp.async.{kind}.shared.global", to, source, tirx.const(size, "int32"), *length)
 
 
+def fill(place, byte: int, size: int) -> tirx.Stmt:
+    """Store a byte `size` times (4, 8, 16) to shared memory."""
+    word = tirx.const((byte & 0xFF) * 0x01010101, "uint32")
+    vector = "" if size == 4 else f".v{size // 4}"
+    return _do(f"st.shared{vector}.b32", place, *[word] * (size // 4))
+
+
 def commit() -> tirx.Stmt:
     """Commit the copies started so far as one group."""
     return _do("cp.async.commit_group")
@@ -143,11 +198,11 @@ def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, 
     add : bool
         If False, ``sums = left @ right``.
     """
-    kind, columns, held = element.name, 2 * len(sums), isinstance(left, list)
+    kinds, columns, held = ".".join(element.kinds), 2 * len(sums), isinstance(left, list)
     trans = [tirx.const(int(each), "int32") for each in transposed[held:]] if element.turns else []
-    one = tirx.const(1, "int32")
-    text = f"wgmma.mma_async.sync.aligned.m64n{columns}k{element.terms}.f32.{kind}.{kind}"
-    return _do(text, *sums, *(left if held else [left]), right, tirx.const(add, "bool"), one, one, *trans)
+    signs = [] if element.terms_innermost else [tirx.const(1, "int32")] * 2  # integers have no signs of operands
+    text = f"wgmma.mma_async.sync.aligned.m64n{columns}k{element.terms}.{element.total}.{kinds}"
+    return _do(text, *sums, *(left if held else [left]), right, tirx.const(add, "bool"), *signs, *trans)
 
 
 def matrix(place, swizzle: int, leading: int, stride: int):
@@ -194,14 +249,14 @@ def barrier() -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared"))
 
 
-def write_pair(place, first, second) -> tirx.Stmt:
-    """Store two float32 numbers to shared memory."""
-    return _do("st.shared.v2.f32", place, first, second)
+def write_pair(place, first, second, element: Element) -> tirx.Stmt:
+    """Store two sums to shared memory."""
+    return _do(f"st.shared.v2.{element.word}", place, first, second)
 
 
-def read_vector(numbers, place) -> tirx.Stmt:
-    """Load two or four float32 numbers from shared memory."""
-    return _do(f"ld.shared.v{len(numbers)}.f32", *numbers, place)
+def read_vector(numbers, place, element: Element) -> tirx.Stmt:
+    """Load two or four sums from shared memory."""
+    return _do(f"ld.shared.v{len(numbers)}.{element.word}", *numbers, place)
 
 
 def address(buffer, at):

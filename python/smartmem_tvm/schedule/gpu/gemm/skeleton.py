@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from tvm import tirx
 
 from ...core.nest import Scope, allocate, block, index, scratch, store
+from ...core.words import as_bytes
 from ..launch import launch
 from .block_order import place_of
 from .product import MatmulProduct
@@ -196,9 +197,9 @@ class GpuGemm:
     def kernel(self) -> tirx.Stmt:
         """Return the whole loop nest."""
         if self.tile.splits == 1:
-            return self._product()
+            return as_bytes(self._product(), self.product.words)
         adding = add_parts(self.product, self.parts, self.adding, self.scope)
-        return allocate([self.parts], block(self._product(), adding))
+        return as_bytes(allocate([self.parts], block(self._product(), adding)), self.product.words)
 
     def _product(self) -> tirx.Stmt:
         tile, scope, product = self.tile, self.scope, self.product

@@ -17,12 +17,11 @@ from functools import cached_property
 
 from tvm import ir, tirx
 
-from ....ir.codes import WORD
 from ...core.nest import SERIAL, Scope, fresh, index, store
 from ...core.nest import VECTOR as VECTORIZED
 from .. import machine
 from ..launch import registers
-from ..vectors import guarded
+from ..vectors import filling, guarded
 from . import ptx
 from .chosen_vectors import chosen_run, fill
 from .copied_tile import CopiedTile
@@ -32,7 +31,8 @@ from .operand import Operand
 def goes_by_itself(operand: Operand, element: ptx.Element) -> bool:
     """Whether asynchronous copies can bring an operand: a plain load, or padding, of 4 contiguous bytes or more."""
     least = machine.LEAST_COPY_BYTES // element.bytes
-    return _is_read(operand) and any(operand.run(along_depth, least) == least for along_depth in (True, False))
+    ways = (True,) if element.terms_innermost else (True, False)
+    return _is_read(operand) and any(operand.run(along_depth, least) == least for along_depth in ways)
 
 
 def _is_read(operand: Operand) -> bool:
@@ -69,16 +69,18 @@ class StagedOperand(CopiedTile):
     @cached_property
     def along_depth(self) -> bool:
         """Whether a row in shared memory is an outer index with its terms."""
-        return lies_along_depth(self.operand)
+        return self.element.terms_innermost or lies_along_depth(self.operand)
 
     @cached_property
     def width(self) -> int:
         """Elements of a vector load."""
         inner = self.depth if self.along_depth else self.size
-        words = any(str(each.dtype) == WORD for each in self.operand.sources)  # CUDA has vectors of four
-        run = self.operand.run(self.along_depth, machine.VECTOR if words else self.element.row)
+        # CUDA has vectors of four integers.
+        integers = not _is_read(self.operand) and any("int" in str(each.dtype) for each in self.operand.sources)
+        most = machine.VECTOR if integers else self.element.row
+        run = self.operand.run(self.along_depth, most)
         if run == 1:
-            run = chosen_run(self.operand, self.along_depth, self.element.row)
+            run = chosen_run(self.operand, self.along_depth, most)
         while inner % run:
             run //= 2
         return run
@@ -120,12 +122,14 @@ class StagedOperand(CopiedTile):
             there = None if whole else k < index(self.operand.depth)
             if not self.copied:
                 return self._hold(scope, c, batch, outer, k, there)
-            condition, load = guarded(self.operand.value(batch, outer, k))
+            value = self.operand.value(batch, outer, k)
+            (condition, load), fill = guarded(value), filling(value)
             if condition is not None:
                 condition = scope.analyzer.simplify(condition)
-                there = condition if there is None else tirx.And(there, condition)
+                there = there if fill else condition if there is None else tirx.And(there, condition)
             source, place = tirx.address_of(scope.simplify(load)), ptx.address(self.buffer, self._at(row, vec, step))
-            return ptx.copy(place, source, self.width * self.element.bytes, there)
+            copy = ptx.copy(place, source, self.width * self.element.bytes, there)
+            return tirx.IfThenElse(condition, copy, ptx.fill(place, fill, self.width)) if fill else copy
 
         return self._each(scope, thread, vector)
 
@@ -133,6 +137,7 @@ class StagedOperand(CopiedTile):
         first, v = c * index(self.width), fresh("v")
         scope.analyzer.bind(v, ir.Range(index(0), index(self.width)))
         value = self.operand.value(batch, *((outer, k + v) if self.along_depth else (outer + v, k)))
+        value = value if str(value.ty.dtype) == self.element.dtype else value.astype(self.element.dtype)
 
         def zero(v):
             return store(self.held, tirx.const(0, self.element.dtype), first + v)

@@ -19,7 +19,9 @@ Nothing is padded: rows and columns past the end repeat the last one and are not
 from __future__ import annotations
 
 from tvm import DataType, tirx
+from tvm.target import Target
 
+from ....ir.half import HALF
 from ....ir.kernel import Kernel
 from ....ir.texels import is_texture
 from ....ir.walk import loads
@@ -28,6 +30,7 @@ from ....target import Limits
 from ...core.decisions import decide, declined, priced
 from ...core.expressions import uses
 from ...core.nest import Scope, fresh, index
+from ..gemm.byte_product import QuadProduct, for_threads
 from ..gemm.operand import Operand
 from ..gemm.prefetched_operand import Deal, PrefetchedOperand
 from ..gemm.product import MatmulProduct, product_of
@@ -36,7 +39,7 @@ from ..gemm.skeleton import REDUCE_THREADS, GpuGemm
 from ..gemm.staging import Prefetched
 from ..launch import GpuRule, registers
 from ..machine import FLOAT_BYTES, VECTOR
-from ..sums import Sums, product_type
+from ..sums import Sums
 from ..vectors import vector_run
 from .matmul_tile import GpuMatmulParams, GpuTile, best_gpu_tile, deepened, price
 
@@ -63,8 +66,9 @@ class GpuMatmul(GpuRule):
         product = product_of(kernel)
         if product is None:
             return declined("no sum of products that has rows and columns")
+        product = for_threads(product, params.limits)
         texels = any(map(is_texture, (*kernel.inputs, *kernel.outputs)))
-        params = (params.in_texels() if texels else params).of_type(product_type(product.contraction))
+        params = (params.in_texels() if texels else params).of_type(product.factor)
         extents = (product.batch, product.rows, product.columns, product.depth)
         apart = tuple(map(_apart, (product.left, product.right))) if params.limits.adreno_core else (0, 0)
         core = params.limits.adreno_core
@@ -84,6 +88,17 @@ class GpuMatmul(GpuRule):
     def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
+
+
+def quads_in(func: tirx.PrimFunc, target: Target) -> QuadProduct | None:
+    """Return the product in an unscheduled kernel whose terms this rule would multiply in quads; else None."""
+
+    def question(kernel: Kernel, params: GpuMatmulParams) -> QuadProduct | None:
+        product = product_of(kernel)
+        made = None if product is None else for_threads(product, params.limits)
+        return made if isinstance(made, QuadProduct) else None
+
+    return GpuMatmul().ask(func, target, question)
 
 
 def _apart(operand: Operand) -> int:
@@ -122,10 +137,12 @@ def _finished(product: MatmulProduct) -> float:
 
 def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> GpuGemm:
     """Return the loop nest of a product in a tile."""
-    scope, factor = Scope(), product_type(product.contraction)
+    scope, factor = Scope(), product.factor
     dtype = str(product.reduction.accumulator.ty.dtype)
     results = tile.thread_rows * tile.thread_columns
-    sums = Sums(scope, results, factor, dtype, "sums", tile.thread_columns, limits.half_lanes, limits.phone)
+    halves = factor == HALF
+    lanes = limits.half_lanes if halves else 1
+    sums = Sums(scope, results, factor, dtype, "sums", tile.thread_columns, lanes, limits.phone and halves, product.add)
     most = max(VECTOR, sums.lanes)
     # Neighbouring threads have neighbouring texels, so that they write a whole line of an image: it has two rows.
     texels = product.finishes_texels

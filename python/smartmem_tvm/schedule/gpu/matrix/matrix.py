@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GEMM of 16-bit or tf32 factors on tensor cores (matrix instructions): warp tiles over stages of shared memory.
+"""GEMM of 8-bit, 16-bit or tf32 factors on tensor cores (matrix instructions): warp tiles over stages of shared memory.
 
     each thread block (batch, row tile, column tile), in the order of `block_order`:
-      sums[i, j] = 0                                       fragments, float32
+      sums[i, j] = 0                                       fragments, float32, or int32 of bytes
       start the first stages                               global -> shared memory, asynchronous copies
       for each tile of terms:
         wait for its stage; barrier
@@ -14,7 +14,7 @@
         put sums                                           registers -> shared memory
         out[f(i, j)] = finish(sums of all slices)          vectors along the columns
 
-`factors.factors_of` chooses the type of the factors: float16, bfloat16, or tf32 (float32 numbers of which the
+`factors.factors_of` chooses the type of the factors: bytes, float16, bfloat16, or tf32 (float32 numbers of which the
 instruction reads 19 bits). Folded layout operators become part of the source addresses of copies; an operand with
 arithmetic passes through registers. The epilogue is evaluated in float32 where results are stored, and rounded once.
 """
@@ -104,7 +104,7 @@ def multiplied(kernel: Kernel, params: MatrixParams, least: int = LEAST) -> tupl
         return declined("no sum of products that has rows and columns")
     factors = factors_of(product, params.rounds_to)
     if factors is None:
-        return declined("its factors are no numbers that matrix instructions multiply: float16, bfloat16, tf32")
+        return declined("its factors are no numbers that matrix instructions multiply: bytes, float16, bfloat16, tf32")
     if any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
         return declined("it reads or writes textures")
     if min(product.rows, product.columns) < least:
@@ -144,5 +144,5 @@ def _memory(tile: MatrixTile, element: ptx.Element, left: StagedOperand, right: 
     results = elements_per_sum(element) * tile.result_rows * tile.result_pitch
     # The type is part of the name: kernels of one program may share a name of dynamic shared memory only if they
     # share its type.
-    name, size = f"stages_{element.name}", [index(max(stages, results))]
+    name, size = f"stages_{element.dtype if element.terms_innermost else element.name}", [index(max(stages, results))]
     return tirx.decl_buffer(size, element.dtype, name, scope="shared.dyn", layout=None)

@@ -229,7 +229,7 @@ class MatrixParams(TileParams):
 
     def multiplying(self, element: ptx.Element, turned: bool) -> MatrixParams:
         """Return the same for another type; `turned` if the terms of an operand are not innermost in memory."""
-        groups = self.warp_groups and (element.turns or not turned)
+        groups = self.warp_groups and (element.turns or element.terms_innermost or not turned)
         candidates = tuple(each.of(element) for each in self.candidates if groups or not each.tile.group)
         return replace(self, candidates=candidates, element=element, warp_groups=groups)
 
@@ -296,7 +296,7 @@ def fits(tile: MatrixTile, shape: Shape, params: MatrixParams) -> bool:
     columns = tile.warp_columns % 16 == 0 and tile.columns % tile.warp_columns == 0
     rows = tile.warp_rows % ptx.ROWS == 0 and tile.rows % tile.warp_rows == 0
     if tile.group:
-        rows = rows and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0
+        rows = rows and tile.warp_rows == ptx.ROWS and tile.rows % 64 == 0 and tile.warp_columns <= element.widest
     depth = tile.depth % (element.terms * tile.slices) == 0 and tile.stages > 1 + tile.group
     return within and rows and columns and depth
 

@@ -21,6 +21,7 @@ from ....ir.walk import loads
 from ...core.expressions import Walk, memory_order
 from ...core.rule import exchange_open
 from ..gemm.product import MatmulProduct
+from ..matmul.matmul import quads_in
 from .products import multiplied_in
 
 
@@ -37,6 +38,8 @@ class OrderTerms:
         y[b, h, w, o] += x[b, h + p, w + q, c] * k[o, p, q, c]         terms p, q, c
 
     Asynchronous copies then bring both operands to shared memory 16 bytes at a time, and fill in the zeros of padding.
+    The constant of a product of bytes is stored with its terms innermost in any case, as instructions want them, also
+    those of threads that multiply four bytes at once.
 
     The pass leaves unchanged: products of two tensors that are no constants; constants that are operands of arithmetic
     or are read twice; constants without a dimension for each term; tensors in which a term has no fixed stride.
@@ -58,10 +61,15 @@ def in_memory_order(func: tirx.PrimFunc, positions: Collection[int], target: Tar
         Positions of the parameters that are constants.
     """
     found = multiplied_in(func, target)
-    return _ordered(parse(func), found[0], positions) if found is not None else None
+    if found is not None:
+        return _ordered(parse(func), found[0], positions, found[1].element.terms_innermost)
+    quads = quads_in(func, target)
+    return None if quads is None else _ordered(parse(func), quads, positions, True)
 
 
-def _ordered(kernel: Kernel, product: MatmulProduct, positions: Collection[int]) -> Exchange | None:
+def _ordered(
+    kernel: Kernel, product: MatmulProduct, positions: Collection[int], terms_innermost: bool
+) -> Exchange | None:
     contraction, constants = product.contraction, [kernel.inputs[position] for position in positions]
     terms, stage = contraction.depth, next(each for each in kernel.stages if each.reduction)
     left, right = (loads(side) for side in (contraction.left, contraction.right))
@@ -74,7 +82,8 @@ def _ordered(kernel: Kernel, product: MatmulProduct, positions: Collection[int])
     tensor, weights = max(left, key=lambda load: prod(shape_of(load.source))), right[0]
     order = _order(tensor, terms, contraction.reduction.extents)
     stored = _stored(weights, order)
-    if order == terms or stored is None:
+    turns = terms_innermost and stored != tuple(range(len(weights.indices)))
+    if stored is None or (order == terms and not turns):
         return None
     number = next(i for i, buffer in enumerate(kernel.inputs) if buffer.same_as(weights.source))
     moved, _ = reordered(kernel, weights.source, stored)

@@ -14,6 +14,7 @@ from tvm import ir, relax, tirx
 from tvm.target import Target
 
 from ....ir.block import as_constant
+from ....ir.byte_numbers import RANGES
 from ....ir.graph import Graph, Node, rewrite_graphs
 from ....ir.half import rounded_to
 from ....ir.index_map import variables
@@ -107,7 +108,7 @@ def _image(node: Node, target: Target, params: MatrixParams) -> _Image | None:
     if multiplied is None:
         return None
     product, factors = multiplied
-    found = _read_by(parse(func), node, factors.element.dtype)
+    found = _read_by(parse(func), node, "" if factors.element.terms_innermost else factors.element.dtype)
     return found if found is not None and _is_worth(product, found.image.buffer, params) else None
 
 
@@ -120,7 +121,13 @@ def _is_worth(product: MatmulProduct, image, params: MatrixParams) -> bool:
 
 
 def _read_by(kernel: Kernel, node: Node, dtype: str) -> _Image | None:
-    """Return the image if a single stage reads it, along its channels; None for any other kernel."""
+    """Return the image if a single stage reads it, along its channels; None for any other kernel.
+
+    Parameters
+    ----------
+    dtype : str
+        Type of the factors; empty for bytes, which are stored in their own types.
+    """
     constants = [b for b, arg in zip(kernel.inputs, node.args, strict=True) if isinstance(arg, ir.Constant)]
     total = next(each for each in kernel.stages if each.reduction)
     first = kernel.stages[0]
@@ -129,9 +136,11 @@ def _read_by(kernel: Kernel, node: Node, dtype: str) -> _Image | None:
     images = [load for load in total.loads if not any(load.same_as(each) for each in weights)]
     if len(images) != 1 or len(weights) != 1 or (pads and len(first.loads) != 1):
         return None
-    if str(weights[0].source.dtype) != dtype:
-        return None
     padded, image = (images[0], first.loads[0]) if pads else (None, images[0])
+    kinds = [str(load.source.dtype) for load in (weights[0], image)]
+    if (kinds[0] != dtype) if dtype else (not set(kinds) <= set(RANGES)):
+        return None
+    dtype = dtype or kinds[1]
     inputs = [load.source for load in (image, weights[0])]
     if any(len(kernel.readers(each)) != 1 or not any(each.same_as(i) for i in kernel.inputs) for each in inputs):
         return None

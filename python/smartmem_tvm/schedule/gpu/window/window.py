@@ -26,9 +26,10 @@ from ...core.decisions import decide, declined, priced
 from ...core.expressions import Walk, largest_divisor, memory_order, uses
 from ...core.fold_policies import folded, in_proportion
 from ...core.reduction import Reduction, reduction_of
+from ..gemm.byte_product import for_threads
+from ..gemm.product import MatmulProduct
 from ..gemm.skeleton import GpuGemm
 from ..launch import GpuRule
-from ..sums import product_type
 from .lines import Lines
 from .slide import SlideNest
 from .texels import goes_in_texels, terms_in_texels, texel_axes
@@ -116,9 +117,10 @@ class WindowProduct(WindowRule):
         least = _PHONE_ROWS if params.limits.phone else params.product_rows
         if self.tile is None and shared < least:
             return declined(f"{shared} rows read the same inputs, fewer than {least}: a window slides")
-        params = (params.in_texels() if texel else params).of_type(product_type(product))
-        rows, columns, depth = (product.extent(v) for v in (product.rows, product.columns, product.depth))
-        batch, window = product.extent(product.batch), window_size(product)
+        multiplied = for_threads(MatmulProduct(product), params.limits, gathered=True)
+        params = (params.in_texels() if texel else params).of_type(multiplied.factor)
+        batch, rows, columns, depth = multiplied.batch, multiplied.rows, multiplied.columns, multiplied.depth
+        window = window_size(product) if depth == product.extent(product.depth) else 1  # quads are of several windows
         left = sharing(product) is not product.rows
         tile = self.tile or product_tile(batch, rows, columns, depth, window, params, left)
         if tile is None:
@@ -128,7 +130,7 @@ class WindowProduct(WindowRule):
         if texel and tile.thread_columns % TEXEL:
             return declined("a thread would write parts of texels")
         priced(lambda: product_price(tile, batch, rows, columns, depth, params))
-        return gathered_product(product, tile, bool(texel), params.limits, window)
+        return gathered_product(multiplied, tile, bool(texel), params.limits, window)
 
 
 class WindowSlide(WindowRule):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import gcd
 
+from ....ir.half import HALF
 from ....ir.walk import loads
 from ....planner.texture_form import TEXEL
 from ....target import Limits
@@ -22,7 +23,7 @@ from ..gemm.simt_slices import SimtSlices
 from ..gemm.skeleton import GpuGemm
 from ..gemm.staging import Gathered
 from ..launch import registers
-from ..sums import Sums, product_type
+from ..sums import Sums
 from .texels import runs_along_texels
 from .window_tiles import ProductTile
 
@@ -33,9 +34,9 @@ _UNROLLED = 12
 
 
 def gathered_product(
-    contraction: Contraction, tile: ProductTile, texels: bool = False, limits: Limits = _LIMITS, window: int = 0
+    product: MatmulProduct, tile: ProductTile, texels: bool = False, limits: Limits = _LIMITS, window: int = 0
 ) -> GpuGemm:
-    """Return the loop nest of a contraction in a tile.
+    """Return the loop nest of a product in a tile.
 
     Parameters
     ----------
@@ -46,12 +47,12 @@ def gathered_product(
     window : int
         Terms of the sum for one input channel, or for those of a texel; only phones gather by windows.
     """
-    scope, product, run = Scope(), MatmulProduct(contraction), TEXEL if texels else 1
+    scope, contraction, run = Scope(), product.contraction, TEXEL if texels else 1
     results, phone = tile.thread_rows * tile.thread_columns, limits.phone
     if phone and not texels and tile.thread_columns % TEXEL == 0 and results % (tile.slices * TEXEL) == 0:
         run = product.result_run(TEXEL)
     unroll = largest_divisor(tile.depth, _UNROLLED) if phone else 1
-    factor, total = product_type(contraction), str(contraction.reduction.accumulator.ty.dtype)
+    factor, total = product.factor, str(contraction.reduction.accumulator.ty.dtype)
     by = window if phone else 0
     together = gcd(TEXEL, tile.thread_columns)
     # A phone's threads read vectors from shared memory, also where their columns are not written as vectors.
@@ -71,7 +72,9 @@ def gathered_product(
             (right, tile.thread_columns, "right", tile.threads_across, across),
         )
     )
-    sums = Sums(scope, results, factor, total, "acc", together, limits.half_lanes, phone)
+    halves = factor == HALF
+    lanes = limits.half_lanes if halves else 1
+    sums = Sums(scope, results, factor, total, "acc", together, lanes, phone and halves, product.add)
     # Threads are numbered along the columns, and each term is a step of a loop.
     fragments = left_fragment, right_fragment
     micro = SimtSlices(scope, tile, sums, *fragments, tile.depth, unroll, tile.threads_across, run=run)

@@ -13,8 +13,8 @@ from smartmem_tvm.ir.packings import dot_of_quads, numbers_of_quad, packed_facto
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.schedule import PackWeights, PairProducts, ScheduleKernels
 from smartmem_tvm.schedule.core.nest import Scope, index, store
+from smartmem_tvm.schedule.core.words import dots_in_vectors, joined, word_of
 from smartmem_tvm.schedule.cpu.packed_vectors import dot_pieces
-from smartmem_tvm.schedule.cpu.words import dots_in_vectors, joined, word_of
 
 K = tirx.Var("k", "int64")
 

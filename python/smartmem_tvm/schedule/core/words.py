@@ -21,12 +21,17 @@ from ...ir.kernel import shape_of
 from ...ir.packings import QUADS, numbers_of_quad, packed_factors
 from ...ir.pairs import INTEGER
 from ...ir.walk import collect, loads
-from ..core.contraction import Contraction
-from ..core.expressions import uses
-from ..core.nest import index
-from .small_integers import load_of
+from .contraction import Contraction
+from .expressions import uses
+from .nest import index
 
 _BYTES = ("int8", "uint8")
+
+
+def load_of(operand):
+    """Return the load in an operand that is a load or a cast of one; else None."""
+    inner = operand.value if isinstance(operand, tirx.Cast) else operand
+    return inner if isinstance(inner, ir.TensorLoad) else None
 
 
 def with_words(contraction: Contraction) -> Contraction:
