@@ -173,6 +173,16 @@ inline float of_four_sum(float value) {
   return of_four(value, [](float a, float b) { return a + b; });
 }
 
+// The value of the lane whose number differs by these bits.
+inline float __shfl_xor_sync(uint, float value, int bits, int) {
+  auto& team = warp();
+  std::memcpy(&team.words[lane()][0], &value, 4);
+  team.arrive.arrive_and_wait();
+  std::memcpy(&value, &team.words[lane() ^ bits][0], 4);
+  team.arrive.arrive_and_wait();
+  return value;
+}
+
 template <typename T>
 inline void multiply(float* sums[4], const uint32_t* left, const uint32_t* right) {
   constexpr int each = 4 / sizeof(T), half_of = 4 * each;  // numbers of a register, and of half of the terms

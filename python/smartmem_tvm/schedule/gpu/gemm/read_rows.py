@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Few rows times a matrix of numbers: threads copy it through shared memory, many vectors ahead.
+
+    each thread (slice of the depth, some columns), for each of its turns:
+      start the copies of a later turn                         asynchronous, to places of its own in shared memory
+      words = those of this turn                               no other thread reads them, so that there is no barrier
+      sums[i, j] += left[i, k] * words[k, j]                   left: vectors, mostly from the first cache
+    sums of slices are added (`sliced_rows`), and finished
+
+Vectors of 16 bytes lie along the columns, or along the depth where those of a column are neighbours in memory. A
+product of one row takes as long as its matrix takes from memory, if enough bytes are on their way: the bandwidth times
+the latency. Loads into registers do not get there: nvcc moves each to where its numbers are used, so that three are on
+their way where 16 were written one after the other (33 registers by `nvcc -Xptxas -v`, CUDA 13.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tvm import DataType, tirx
+
+from ....ir.half import FLOAT
+from ....target import Limits
+from ...core.nest import UNROLL, Scope, block, index, store
+from ..guards import guard
+from ..launch import registers, when
+from . import ptx
+from .operand import Operand
+from .simt import as_vector
+from .skeleton import Place, Staging, Thread
+from .sliced_rows import SlicedRows
+
+
+class Turn(NamedTuple):
+    """The numbers of the depth that a thread multiplies together.
+
+    Attributes
+    ----------
+    place : Place
+    units : tuple of expression
+        Numbers of its units of the depth: vectors along the depth, or single numbers.
+    """
+
+    place: Place
+    units: tuple
+
+
+class ReadWords(Staging):
+    """The vectors of a thread: a ring in shared memory, and those of a turn in registers.
+
+    Parameters
+    ----------
+    rights : sequence of Operand
+        The right operands, plain loads: several if several products of one left operand make one result.
+    tile : FewTile
+    """
+
+    def __init__(self, scope: Scope, rights: Sequence[Operand], tile):
+        self.scope, self.rights, self.tile = scope, rights, tile
+        dtype = str(rights[0].value(index(0), index(0), index(0)).ty.dtype)
+        self.size, self.width = DataType(dtype).itemsize, tile.vector  # bytes of a number, numbers of a vector
+        self.words = registers(tile.loads * self.width, dtype, "words")
+        self.turns, self.rest = divmod(rights[0].depth // tile.unit, tile.slices * tile.steps)
+        self.ahead = min(tile.stages - 1, self.turns)
+        numbers = [index((self.ahead + 1) * tile.loads * tile.threads * self.width)]
+        # The type is part of the name: kernels of one program share a name only if they share its type.
+        self.ring = tirx.decl_buffer(numbers, dtype, f"ring_{dtype}", scope="shared.dyn", layout=None)
+        super().__init__(1, [*([self.ring] if self.turns else []), self.words])
+
+    def declare(self) -> tirx.Stmt | None:
+        """Keep the size of the ring."""
+        return ptx.whole(self.ring) if self.turns else None
+
+    def round(self, place: Place, thread: Thread, step, multiply: Callable) -> tirx.Stmt:
+        """Copy and multiply, turn by turn; `multiply` takes a `Turn`."""
+        tile, scope, ahead, simplify = self.tile, self.scope, self.ahead, self.scope.analyzer.simplify
+
+        def units(turn, many: int) -> tuple:
+            """Return the units of a thread in a turn of `many` units of each thread."""
+            within = [index(u * tile.slices) + thread.slice for u in range(many)]
+            if not tile.along:
+                within = [thread.slice * index(many) + index(u) for u in range(many)]
+            return tuple(simplify(turn * index(tile.slices * many) + at) for at in within)
+
+        def start(turn) -> tirx.Stmt:
+            each = self._vectors(place, thread, units(turn, tile.steps))
+            copies = [self._copy(thread, turn, to, value) for to, value in each]
+            return block(*copies)
+
+        def begin(turn) -> tirx.Stmt:
+            return block(start(turn), ptx.commit())
+
+        def whole(turn) -> tirx.Stmt:
+            later = turn + index(ahead)
+            more = when(later < index(self.turns), start(later)) if self.turns > ahead else None
+            read = [self._read(thread, turn, to) for to in range(tile.loads)]
+            product = multiply(Turn(place, units(turn, tile.steps)))
+            return block(ptx.wait(ahead - 1), *read, more, ptx.commit(), product)
+
+        def single(turn) -> tirx.Stmt:
+            """Return a turn of one unit of each thread, from memory."""
+            own = tuple(simplify(index(self.turns * tile.slices * tile.steps) + at) for at in units(turn, 1))
+            loads = [self._into(to, value) for to, value in self._vectors(place, thread, own)]
+            there = [] if self.rest % tile.slices == 0 else [own[0] < index(self.rights[0].depth // tile.unit)]
+            return guard(there, block(*loads, multiply(Turn(place, own))))
+
+        copied = [scope.loop(ahead, begin, "begin"), scope.loop(self.turns, whole, "turn")] if self.turns else []
+        return block(*copied, scope.loop(-(-self.rest // tile.slices), single, "last") if self.rest else None)
+
+    def at(self, side: int, u, j, k):
+        """Return the place among the words of step `u`: of column `j`, and of number `k` of a unit.
+
+        Parameters
+        ----------
+        side : int
+            Number of the product.
+        """
+        tile = self.tile
+        return ((u + index(side * tile.steps)) * index(tile.own) + j) * index(tile.unit) + k
+
+    def _vectors(self, place: Place, thread: Thread, units: tuple) -> list[tuple]:
+        """Return (number of a vector among the words, its value as a function of its elements) of some units."""
+        tile, simplify, found = self.tile, self.scope.analyzer.simplify, []
+        first = simplify(place.column * index(tile.columns // tile.own) + thread.column)
+        for side, right in enumerate(self.rights):
+            for u, at in enumerate(units):
+                if not tile.along:
+                    number = first if right.outer % tile.columns == 0 else _most(first, right.outer // tile.own - 1)
+
+                    def value(v, right=right, n=number, at=at):
+                        return right.value(place.batch, n * index(tile.own) + v, at)
+
+                    found.append((side * tile.steps + u, value))
+                    continue
+                for j in range(tile.own):
+                    column = simplify(first * index(tile.own) + index(j))
+                    column = column if right.outer % tile.columns == 0 else _most(column, right.outer - 1)
+
+                    def value(v, right=right, c=column, at=at):
+                        return right.value(place.batch, c, at * index(tile.unit) + v)
+
+                    found.append(((side * tile.steps + u) * tile.own + j, value))
+        return found
+
+    def _slot(self, thread: Thread, turn, to: int):
+        """Return the place in the ring of vector `to` of a turn."""
+        tile = self.tile
+        number = (tirx.floormod(turn, index(self.ahead + 1)) * index(tile.loads) + index(to)) * index(tile.threads)
+        return self.scope.index((number + thread.number) * index(self.width))
+
+    def _copy(self, thread: Thread, turn, to: int, value: Callable) -> tirx.Stmt:
+        source = tirx.address_of(self.scope.simplify(value(index(0))))
+        return ptx.copy(ptx.address(self.ring, self._slot(thread, turn, to)), source, self.width * self.size, None)
+
+    def _read(self, thread: Thread, turn, to: int) -> tirx.Stmt:
+        first = self._slot(thread, turn, to)
+        return self._into(to, lambda v: self.ring[first + v])
+
+    def _into(self, to: int, value: Callable) -> tirx.Stmt:
+        return as_vector(self.scope, self.width, lambda v: store(self.words, value(v), index(to * self.width) + v))
+
+
+def _most(number, last: int):
+    return tirx.min(number, index(last))
+
+
+class ReadRows(SlicedRows):
+    """The micro-kernel: all rows and some columns of a thread, added up in float32.
+
+    Parameters
+    ----------
+    source : ReadWords
+        The right operands.
+    left : Operand
+        The left operand.
+    sides : tuple of buffer
+        The accumulators of all products but the last.
+    """
+
+    def __init__(self, scope: Scope, source: ReadWords, left: Operand, limits: Limits, sides: tuple):
+        tile = source.tile
+        super().__init__(scope, tile, tile.own, within=tile.within, fastest=tile.along, sides=sides)
+        self.source, self.left = source, left
+        dtype = str(left.value(index(0), index(0), index(0)).ty.dtype)
+        together = tile.unit if tile.along else tile.steps  # numbers of the depth that are neighbours
+        self.vector = left.run(True, min(together, left.most(limits)))
+        self.terms = registers(tile.steps * tile.unit, dtype, "terms")
+        self.sums = registers((1 + len(sides)) * tile.rows * tile.own, FLOAT, "sums")
+
+    @property
+    def buffers(self) -> list:
+        """Registers, and shared memory for the sums of slices."""
+        return [*self.merged, self.sums, self.terms]
+
+    def multiply(self, thread: Thread, step: Turn) -> tirx.Stmt:
+        """Add the products of a turn, whose words are in registers."""
+        return block(*(self._row(i, step) for i in range(self.tile.rows)))
+
+    def _row(self, i: int, turn: Turn) -> tirx.Stmt:
+        tile, numbers = self.tile, len(turn.units) * self.tile.unit
+
+        def add(side: int, k):
+            u, v = (self.scope.index(f(k, index(tile.unit))) for f in (tirx.floordiv, tirx.floormod))
+            row = (side * tile.rows + i) * tile.own
+
+            def column(j):
+                sums = self.sums[index(row) + j]
+                word = self.source.words[self.scope.index(self.source.at(side, u, j, v))]
+                return store(self.sums, sums + self.terms[k].astype(FLOAT) * word.astype(FLOAT), index(row) + j)
+
+            return self.scope.loop(tile.own, column, "j", UNROLL)
+
+        adds = [
+            self.scope.loop(numbers, lambda k, side=side: add(side, k), "k", UNROLL)
+            for side in range(1 + len(self.sides))
+        ]
+        return block(*self._terms(i, turn), *adds)
+
+    def _terms(self, i: int, turn: Turn) -> list[tirx.Stmt]:
+        """Load the numbers of a row of the left operand."""
+        unit, simplify = self.tile.unit, self.scope.analyzer.simplify
+        if self.tile.along:
+            runs = [(at * index(unit), unit) for at in turn.units]
+        else:
+            runs = [(turn.units[0], len(turn.units))]
+        made, to = [], 0
+        for first, many in runs:
+            width = self.vector if many % self.vector == 0 else 1
+            for q in range(many // width):
+                made.append(self._some(i, turn, simplify(first + index(q * width)), to, width))
+                to += width
+        return made
+
+    def _some(self, i: int, turn: Turn, at, to: int, many: int) -> tirx.Stmt:
+        def one(v):
+            return store(self.terms, self.left.value(turn.place.batch, index(i), at + v), index(to) + v)
+
+        return as_vector(self.scope, many, one)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule for products of few rows and a matrix of numbers on CUDA: `gemm.read_rows` has the source of operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import tvm_ffi
+from tvm import DataType, tirx
+from tvm.target import Target
+
+from ....ir.half import FLOAT, RANGES
+from ....ir.kernel import Kernel
+from ....ir.walk import loads
+from ....target import has_matrix_instructions
+from ...core.contraction import Contraction, contraction_of
+from ...core.decisions import decide, declined, priced
+from ...core.expressions import has_select
+from ...core.nest import Scope, fresh, index
+from ...core.reduction import reduction_of
+from ..gemm.operand import Operand
+from ..gemm.product import MatmulProduct
+from ..gemm.read_rows import ReadRows, ReadWords
+from ..gemm.skeleton import GpuGemm
+from ..launch import GpuRule
+from .coded import MOST_ROWS
+from .few_tile import VECTOR_BYTES, Few, FewParams, able, few_tile, price
+
+# Tensors that the left operand reads, at most. Chosen: each thread block computes all of it.
+_MOST_READ = 3
+_LEAST_BYTES = 8  # of a vector. Chosen: with fewer on their way, a thread waits more than it reads
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """The products of a kernel and their right operands; the last one has the end of the result."""
+
+    products: tuple[MatmulProduct, ...]
+    rights: tuple[Operand, ...]
+    few: Few
+
+
+class GpuFewRows(GpuRule):
+    """The rule for products of few rows, which take as long as their matrix takes from memory."""
+
+    sizes = FewParams
+    needs = "an NVIDIA GPU of compute capability 8.0 or more"
+
+    def runs_on(self, target: Target) -> bool:
+        """Whether the target has asynchronous copies and shuffles."""
+        return has_matrix_instructions(target)
+
+    def plan(self, kernel: Kernel, params: FewParams) -> GpuGemm | None:
+        """Return how a folded kernel is tiled, or None if it is no such product."""
+        limits = params.limits
+        found = _found(kernel)
+        if found is None:
+            return None
+        few, products = found.few, found.products
+        tile = few_tile(few, params)
+        if tile is None:
+            return declined("no tile of the candidates is within the limits of the target")
+        facts = {"columns": few.columns, "units": few.depth // tile.unit, "vector": few.vector, "along": few.along}
+        facts |= {"threads": limits.work_group}
+        tile = decide("gpu_few_rows", tile, lambda other: able(other, few, limits), **facts)
+        priced(lambda: price(tile, few, params))
+        scope, last = Scope(), products[-1]
+        source = ReadWords(scope, found.rights, tile)
+        sides = tuple(each.reduction.accumulator for each in products[:-1])
+        return GpuGemm(scope, last, tile, source, ReadRows(scope, source, last.left, limits, sides))
+
+    def emit(self, plan: GpuGemm) -> tirx.Stmt:
+        """Return the whole loop nest."""
+        return plan.kernel()
+
+
+def _found(kernel: Kernel) -> _Found | None:
+    """Return the products of a kernel: one, or several of the same left operand that make one result."""
+    sums = [stage for stage in kernel.stages if stage.reduction]
+    rest = [stage for stage in kernel.stages if not stage.reduction]
+    if not sums or len(rest) > 1 or len(kernel.outputs) != 1 or (len(sums) > 1 and not rest):
+        return declined("no sums of products that make one result")
+    made = [buffer for stage in sums for buffer in stage.outputs]
+    reductions = [reduction_of(Kernel((*kernel.inputs, *made), kernel.outputs, (stage, *rest))) for stage in sums]
+    contractions = [contraction_of(each) if each is not None else None for each in reductions]
+    if any(each is None or str(each.reduction.accumulator.ty.dtype) != FLOAT for each in contractions):
+        return declined("no sum of products of two operands in float32")
+    if any(load.source.same_as(buffer) for stage in sums for load in stage.loads for buffer in made):
+        return declined("a sum reads another one")
+    ways = (contractions, [each.swapped() for each in contractions])
+    whole = (found for found in map(_of, ways) if found is not None)
+    return max(whole, key=lambda found: found.few.columns, default=None)
+
+
+def _of(ways: list[Contraction]) -> _Found | None:
+    """Return products whose right operands are read in vectors, and whose rows are few."""
+    if any(not way.columns for way in ways):
+        return declined("no columns")
+    products = tuple(map(MatmulProduct, ways))
+    last = products[-1]
+    if last.rows > MOST_ROWS:
+        return declined(f"{last.rows} rows: they are tiled in shared memory")
+    if not all(_alike(each, last) for each in products[:-1]):
+        return declined("its products have different left operands")
+    if not _is_plain(last.left):
+        return declined("its left operand is computed from many values, or chosen from several")
+    rights = tuple(_stored(each.right) for each in products)
+    found = [_vector(each) for each in rights]
+    if len(set(found)) > 1 or found[0] is None:
+        return declined(f"the right operand has no vectors of {_LEAST_BYTES} bytes")
+    along, vector, size = found[0]
+    few = Few(last.batch, last.rows, last.columns, last.depth, len(products), along, vector, size)
+    return _Found(products, rights, few)
+
+
+def _alike(one: MatmulProduct, other: MatmulProduct) -> bool:
+    """Whether two products have the same sizes and left operand."""
+
+    def sizes(product: MatmulProduct) -> tuple[int, ...]:
+        return product.batch, product.rows, product.columns, product.depth
+
+    at = [fresh(name) for name in ("b", "i", "k")]
+    return sizes(one) == sizes(other) and tvm_ffi.structural_equal(one.left.value(*at), other.left.value(*at))
+
+
+def _is_plain(left: Operand) -> bool:
+    value = left.value(*(fresh(name) for name in ("b", "i", "k")))
+    return not has_select(value) and len(loads(value)) <= _MOST_READ and _number(value)
+
+
+def _number(value) -> bool:
+    return str(value.ty.dtype) in (FLOAT, *RANGES)
+
+
+def _stored(right: Operand) -> Operand:
+    """Return an operand as it is in memory; its numbers become float32 where they are multiplied."""
+
+    def value(b, j, k):
+        found = right.value(b, j, k)
+        while isinstance(found, tirx.Cast) and str(found.ty.dtype) == FLOAT:
+            found = found.value
+        return found
+
+    return replace(right, value=value)
+
+
+def _vector(right: Operand) -> tuple[bool, int, int] | None:
+    """Return (vectors lie along the depth, numbers of a vector, bytes of a number) of a matrix that is only loaded."""
+    value = right.value(index(0), index(0), index(0))
+    read = loads(value)
+    if len(read) != 1 or not value.same_as(read[0]) or not _number(value):
+        return None
+    size = DataType(str(value.ty.dtype)).itemsize
+    most = VECTOR_BYTES // size
+    runs = [(right.run(along, most), along) for along in (False, True)]
+    width, along = max(runs, key=lambda each: each[0])
+    return (along, width, size) if width * size >= _LEAST_BYTES else None

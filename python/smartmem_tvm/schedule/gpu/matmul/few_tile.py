@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiles of a product of few rows and a matrix of numbers on a GPU, as data; the model of time (`cost`) chooses one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ....target import GRAPH_LAUNCH, Limits
+from ...core.plans import Price
+from .. import cost, machine
+from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
+from ..machine import FLOAT_BYTES, WARP, Processor
+from ..occupancy import fits
+
+VECTOR_BYTES = 16
+"""Bytes of one load, by definition of CUDA."""
+_ACROSS = (2, 4, 8, 16, 32)  # threads along the columns of a thread block. Chosen: candidates
+_OWN = (1, 2, 4)  # columns of a thread whose vectors lie along the depth. Chosen: candidates
+_STEPS = (1, 2, 4, 8)  # vectors of each column that a thread multiplies at a time. Chosen: candidates
+_STAGES = (2, 3, 4, 5, 8)  # turns of which shared memory has vectors. Chosen: candidates
+_MOST_RING = 64 * 1024  # bytes of these vectors. Chosen: three thread blocks then share a processor of an H100
+_MOST_THREADS = 512  # of a thread block. Chosen: as `gpu.cost` has no wider ones
+_WRITTEN_OUT = 1024  # products that are unrolled, at most. Chosen: as `matmul_tile` has them
+_MOST_NUMBERS = 112  # registers of a thread for its numbers. Chosen: 512 threads have 128 each
+_OVERLAP = 0.5  # share of the second longest time that adds to the longest: assumed, as fitted for GEMM in float32
+# Bytes per cycle of a large GPU between its memory and the last cache: assumed, 90 % of 4.8 TB/s at 1.755 GHz.
+_MEMORY = 2460.0
+_RATES = BlockRates(memory=_MEMORY, overlap=_OVERLAP, second=GRAPH_LAUNCH)
+
+
+@dataclass(frozen=True)
+class Few:
+    """A product of few rows.
+
+    Attributes
+    ----------
+    batch, rows, columns, depth : int
+    sides : int
+        Products of the same left operand that make one result.
+    along : bool
+        Whether vectors lie along the depth.
+    vector : int
+        Numbers of one load.
+    bytes : int
+        Bytes of a number of the right operand.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    sides: int
+    along: bool
+    vector: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class FewTile:
+    """How a thread block computes its part of a product of few rows.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Results of a thread block, of each of its products.
+    slices : int
+        Parts of the depth, each with threads of its own for all results.
+    steps : int
+        Units of the depth that a thread multiplies in a turn.
+    stages : int
+        Turns of which shared memory has vectors; all but one are on their way.
+    own : int
+        Columns of a thread.
+    vector : int
+        Numbers of one copy.
+    unit : int
+        Numbers of the depth of a vector: 1 if vectors lie along the columns.
+    along : bool
+        Whether they lie along the depth.
+    sides : int
+        Products of the same left operand.
+    """
+
+    rows: int
+    columns: int
+    slices: int
+    steps: int
+    stages: int
+    own: int
+    vector: int
+    unit: int = 1
+    along: bool = False
+    sides: int = 1
+
+    splits = 1
+    band = 0
+
+    @property
+    def threads_across(self) -> int:
+        """Threads of a slice."""
+        return self.columns // self.own
+
+    @property
+    def threads(self) -> int:
+        """Threads of a thread block."""
+        return self.threads_across * self.slices
+
+    @property
+    def within(self) -> int:
+        """Slices of the same columns in a warp."""
+        return min(self.slices, WARP if self.along else max(1, WARP // self.threads_across))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static shared memory of a thread block for the sums of warps, and of parts of them, in bytes."""
+        partial = self.slices // self.within
+        return 2 * FLOAT_BYTES * partial * self.sides * self.rows * self.columns if partial > 1 else 0
+
+    @property
+    def loads(self) -> int:
+        """Vectors of a thread in a turn."""
+        return self.sides * self.steps * (self.own if self.along else 1)
+
+    def ring_bytes(self, size: int) -> int:
+        """Return the dynamic shared memory for vectors on their way, in bytes, of numbers of `size` bytes."""
+        return self.stages * self.loads * self.threads * self.vector * size
+
+    @property
+    def values(self) -> int:
+        """Registers of a thread: sums, words, and terms of a row."""
+        words = self.loads * VECTOR_BYTES // FLOAT_BYTES
+        return self.sides * self.rows * self.own + words + self.steps * self.unit
+
+
+@dataclass(frozen=True)
+class FewParams(TileParams):
+    """Properties of a GPU that the rule uses."""
+
+    rates: BlockRates = _RATES
+
+    @classmethod
+    def of(cls, limits: Limits) -> FewParams:
+        """Return the parameters of a target with these limits."""
+        sizes = cls(limits.at_most(_MOST_THREADS, limits.shared_bytes))
+        return sizes if limits.device is None else replace(sizes, processor=Processor.of(limits.device))
+
+
+def able(tile: FewTile, few: Few, limits: Limits) -> bool:
+    """Whether a thread block of a tile is within the limits, and its warps are whole."""
+    powers = all(each & (each - 1) == 0 and each > 0 for each in (tile.threads_across, tile.slices))
+    same = tile.rows == few.rows and tile.sides == few.sides and tile.along == few.along
+    shape = tile.unit == few.vector if few.along else (tile.unit, tile.own) == (1, few.vector)
+    ahead = tile.steps > 0 and tile.stages > 1 and tile.ring_bytes(few.bytes) <= _MOST_RING
+    return powers and same and shape and ahead and tile.threads % WARP == 0 and fits(tile, limits)
+
+
+def candidates(few: Few, limits: Limits) -> list[FewTile]:
+    """Return the tiles of a product, within the limits of a thread block."""
+    found, units = [], few.depth // (few.vector if few.along else 1)
+    for own in _OWN if few.along else (few.vector,):
+        for across in (1, *_ACROSS) if few.along else _ACROSS:
+            for slices in (1 << n for n in range(10)):
+                if not WARP <= across * slices <= _MOST_THREADS or slices >= 2 * units:
+                    continue
+                for steps, stages in product(_STEPS, _STAGES):
+                    tile = FewTile(
+                        *(few.rows, across * own, slices, steps, stages, own, few.vector),
+                        unit=few.vector if few.along else 1,
+                        along=few.along,
+                        sides=few.sides,
+                    )
+                    written = few.rows * tile.loads * few.vector
+                    small = written <= _WRITTEN_OUT and tile.values <= _MOST_NUMBERS and steps * slices <= units
+                    if (small or steps == 1) and able(tile, few, limits):
+                        found.append(tile)
+    return found
+
+
+def described(tile: FewTile, few: Few) -> BlockKernel:
+    """Return a product as the work of a thread block."""
+    units = few.depth // tile.unit
+    turns = -(-units // (tile.slices * tile.steps))
+    ahead = min(tile.stages - 1, turns)
+    warps, numbers = tile.threads / WARP, tile.loads * few.vector
+    # A conversion for each number of the right operand, a copy and a load for each vector, terms of the left operand.
+    each = numbers * (few.rows + 1) + 4 * tile.loads + few.rows * tile.steps * tile.unit
+    loaded = tile.threads * tile.loads * few.vector * few.bytes
+    finish = tile.sides * tile.rows * tile.own * (2 * tile.within.bit_length() + tile.slices // tile.within)
+    matrix = few.sides * few.batch * few.columns * few.depth * few.bytes
+    return BlockKernel(
+        few.batch * -(-few.columns // tile.columns),
+        *(tile.threads, tile.shared_bytes + tile.ring_bytes(few.bytes), tile.values + machine.ADDRESSES),
+        work=(BlockWork(turns, instructions=warps * each, loaded=loaded), BlockWork(instructions=warps * finish)),
+        waits=(Wait(turns / ahead + (tile.slices > tile.within), machine.WINDOW_WAIT),),
+        memory=matrix,
+    )
+
+
+def price(tile: FewTile, few: Few, params: FewParams) -> Price:
+    """Return the predicted time of a product, by its terms."""
+    return cost.price(described(tile, few), params)
+
+
+def few_tile(few: Few, params: FewParams) -> FewTile | None:
+    """Return the tile of the least predicted time; None if none is within the limits of a thread block."""
+    found = candidates(few, params.limits)
+    return min(found, key=lambda t: (cost.cycles(described(t, few), params), t.threads, t.steps), default=None)

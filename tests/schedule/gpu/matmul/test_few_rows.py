@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of few rows on CUDA: right for all forms of matrices, and copied many vectors ahead."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+from cuda_on_cpu import run, source_of
+from smartmem_tvm.ir.kernel import parse
+from smartmem_tvm.schedule.choose import choose
+from smartmem_tvm.schedule.core.decisions import DECISIONS
+
+_FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
+CUDA = tvm.target.Target({**_FACTS, "arch": "sm_90a"}, host="llvm")
+
+
+def product(batch, rows, columns, depth, dtype, turned=False, sides=1, ending="plain"):
+    """Return a product of `sides` matrices, multiplied with each other at the end."""
+    x = te.placeholder((batch, rows, depth), dtype, "x")
+    shape = (batch, columns, depth) if turned else (batch, depth, columns)
+    ws = [te.placeholder(shape, dtype, f"w{n}") for n in range(sides)]
+
+    def total(w, name):
+        k = te.reduce_axis((0, depth), "k")
+
+        def term(b, i, j):
+            number = w[b, j, k] if turned else w[b, k, j]
+            if dtype == "bfloat16":
+                return te.sum(x[b, i, k].astype("float32") * number.astype("float32"), k)
+            return te.sum((x[b, i, k] * number).astype("float32"), k)
+
+        return te.compute((batch, rows, columns), term, name)
+
+    sums = [total(w, f"sum{n}") for n, w in enumerate(ws)]
+    if sides == 1 and ending == "plain":
+        return te.create_prim_func([x, *ws, sums[0]])
+    more = te.placeholder((batch, rows, columns), dtype, "more")
+
+    def end(b, i, j):
+        found = sums[0][b, i, j]
+        for each in sums[1:]:
+            found = found * each[b, i, j]
+        return found.astype(dtype) + more[b, i, j]
+
+    return te.create_prim_func([x, *ws, more, te.compute((batch, rows, columns), end, "out")])
+
+
+def buffers(func):
+    kernel = parse(func)
+    return {each.name: each for each in (*kernel.inputs, *kernel.outputs)}
+
+
+def arrays(random, func):
+    """Return drawn arguments by the names of buffers, in their types; the last is the result."""
+    found = {}
+    for name, buffer in buffers(func).items():
+        values = random.standard_normal([int(n) for n in buffer.shape]).astype("float32")
+        if str(buffer.dtype) == "bfloat16":
+            values = (values.view("uint32") >> 16 << 16).view("float32")
+        found[name] = values.astype("float16") if str(buffer.dtype) == "float16" else values
+    return found
+
+
+def exact(given, turned):
+    x, *rest = (each.astype("float64") for each in list(given.values())[:-1])
+    ws, more = (rest[:-1], rest[-1]) if "more" in given else (rest, 0)
+    result = 1.0
+    for w in ws:
+        result = result * (x @ (w.swapaxes(1, 2) if turned else w))
+    return result + more
+
+
+def check(func, random, folder, turned=False, decisions=None, rule="GpuFewRows"):
+    """Run the CUDA of a product on a CPU, and compare with float64; returns its source."""
+    func = func.with_attr("global_symbol", "main")
+    if decisions:
+        func = func.with_attr(DECISIONS, decisions)
+    chosen = choose(func, CUDA)
+    assert chosen.plan.rule == rule, [f"{each.rule}: {each.reason}" for each in chosen.rejected][2]
+    given, kinds = arrays(random, func), {name: str(each.dtype) for name, each in buffers(func).items()}
+    wanted, last = exact(given, turned), list(given)[-1]
+    given[last][:] = np.nan
+    raw = {k: (v.view("uint32") >> 16).astype("uint16") if kinds[k] == "bfloat16" else v for k, v in given.items()}
+    run(chosen.plan.func, CUDA, raw, folder)
+    found = raw[last]
+    if kinds[last] == "bfloat16":
+        found = (found.astype("uint32") << 16).view("float32")
+    near = {"float16": 1e-3, "float32": 3e-6, "bfloat16": 1e-2}[kinds[last]]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=near * np.abs(wanted).max())
+    return source_of(chosen.plan.func, CUDA)[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_products(seed, tmp_path):
+    random = np.random.default_rng(seed)
+    pick = lambda *values: values[random.integers(len(values))]  # noqa: E731
+    turned, dtype = pick(False, True), pick("float16", "float32", "bfloat16")
+    rows, sides = pick(1, 1, 2, 3, 5, 8), pick(1, 1, 2)
+    columns, depth = pick(8, 16, 40, 64, 136, 200), pick(7, 64, 67, 96, 160, 257)
+    if turned:
+        columns, depth = pick(1, 5, 7, 64, 67, 130), pick(8, 64, 72, 160, 264)
+    func = product(pick(1, 1, 3), rows, columns, depth, dtype, turned, sides, pick("plain", "more"))
+    check(func, random, tmp_path, turned)
