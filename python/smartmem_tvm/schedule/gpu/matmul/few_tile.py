@@ -26,7 +26,8 @@ _MOST_NUMBERS = 112  # registers of a thread for its numbers. Chosen: 512 thread
 _OVERLAP = 0.5  # share of the second longest time that adds to the longest: assumed, as fitted for GEMM in float32
 # Bytes per cycle of a large GPU between its memory and the last cache: assumed, 90 % of 4.8 TB/s at 1.755 GHz.
 _MEMORY = 2460.0
-_RATES = BlockRates(memory=_MEMORY, overlap=_OVERLAP, second=GRAPH_LAUNCH)
+_LATENCY = 1000  # cycles of a copy from memory while all processors read: assumed (2026-11-29)
+_RATES = BlockRates(memory=_MEMORY, by_warp=machine.ISSUED_BY_WARP, overlap=_OVERLAP, second=GRAPH_LAUNCH)
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def described(tile: FewTile, few: Few) -> BlockKernel:
         few.batch * -(-few.columns // tile.columns),
         *(tile.threads, tile.shared_bytes + tile.ring_bytes(few.bytes), tile.values + machine.ADDRESSES),
         work=(BlockWork(turns, instructions=warps * each, loaded=loaded), BlockWork(instructions=warps * finish)),
-        waits=(Wait(turns / ahead + (tile.slices > tile.within), machine.WINDOW_WAIT),),
+        waits=(Wait(turns / ahead + (tile.slices > tile.within), _LATENCY),),
         memory=matrix,
     )
 
