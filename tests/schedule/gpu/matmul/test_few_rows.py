@@ -15,17 +15,17 @@ _FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per
 CUDA = tvm.target.Target({**_FACTS, "arch": "sm_90a"}, host="llvm")
 
 
-def product(batch, rows, columns, depth, dtype, turned=False, sides=1, ending="plain"):
+def product(batch, rows, columns, depth, dtype, turned=False, sides=1, ending="plain", stored=None):
     """Return a product of `sides` matrices, multiplied with each other at the end."""
     x = te.placeholder((batch, rows, depth), dtype, "x")
     shape = (batch, columns, depth) if turned else (batch, depth, columns)
-    ws = [te.placeholder(shape, dtype, f"w{n}") for n in range(sides)]
+    ws = [te.placeholder(shape, stored or dtype, f"w{n}") for n in range(sides)]
 
     def total(w, name):
         k = te.reduce_axis((0, depth), "k")
 
         def term(b, i, j):
-            number = w[b, j, k] if turned else w[b, k, j]
+            number = (w[b, j, k] if turned else w[b, k, j]).astype(dtype)
             if dtype == "bfloat16":
                 return te.sum(x[b, i, k].astype("float32") * number.astype("float32"), k)
             return te.sum((x[b, i, k] * number).astype("float32"), k)
@@ -65,6 +65,8 @@ def arrays(random, func):
 def exact(given, turned):
     x, *rest = (each.astype("float64") for each in list(given.values())[:-1])
     ws, more = (rest[:-1], rest[-1]) if "more" in given else (rest, 0)
+    if given["x"].dtype == "float16":  # the product is of halves, also where the matrix is stored in float32
+        ws = [each.astype("float16").astype("float64") for each in ws]
     result = 1.0
     for w in ws:
         result = result * (x @ (w.swapaxes(1, 2) if turned else w))
@@ -100,5 +102,6 @@ def test_random_products(seed, tmp_path):
     columns, depth = pick(8, 16, 40, 64, 136, 200), pick(7, 64, 67, 96, 160, 257)
     if turned:
         columns, depth = pick(1, 5, 7, 64, 67, 130), pick(8, 64, 72, 160, 264)
-    func = product(pick(1, 1, 3), rows, columns, depth, dtype, turned, sides, pick("plain", "more"))
+    stored = pick(None, "float32") if dtype == "float16" else None
+    func = product(pick(1, 1, 3), rows, columns, depth, dtype, turned, sides, pick("plain", "more"), stored)
     check(func, random, tmp_path, turned)

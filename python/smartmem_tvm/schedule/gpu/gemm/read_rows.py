@@ -53,11 +53,13 @@ class ReadWords(Staging):
     ----------
     rights : sequence of Operand
         The right operands, plain loads: several if several products of one left operand make one result.
+    casts : sequence of str
+        The types that their numbers become, one after the other, before they are multiplied.
     tile : FewTile
     """
 
-    def __init__(self, scope: Scope, rights: Sequence[Operand], tile):
-        self.scope, self.rights, self.tile = scope, rights, tile
+    def __init__(self, scope: Scope, rights: Sequence[Operand], casts: Sequence[str], tile):
+        self.scope, self.rights, self.casts, self.tile = scope, rights, casts, tile
         dtype = str(rights[0].value(index(0), index(0), index(0)).ty.dtype)
         self.size, self.width = DataType(dtype).itemsize, tile.vector  # bytes of a number, numbers of a vector
         self.words = registers(tile.loads * self.width, dtype, "words")
@@ -118,6 +120,13 @@ class ReadWords(Staging):
         """
         tile = self.tile
         return ((u + index(side * tile.steps)) * index(tile.own) + j) * index(tile.unit) + k
+
+    def number(self, side: int, u, j, k):
+        """Return the number at a place, as `at` has it, in float32."""
+        found = self.words[self.scope.index(self.at(side, u, j, k))]
+        for dtype in self.casts:
+            found = found.astype(dtype)
+        return found.astype(FLOAT)
 
     def _vectors(self, place: Place, thread: Thread, units: tuple) -> list[tuple]:
         """Return (number of a vector among the words, its value as a function of its elements) of some units."""
@@ -206,8 +215,8 @@ class ReadRows(SlicedRows):
 
             def column(j):
                 sums = self.sums[index(row) + j]
-                word = self.source.words[self.scope.index(self.source.at(side, u, j, v))]
-                return store(self.sums, sums + self.terms[k].astype(FLOAT) * word.astype(FLOAT), index(row) + j)
+                term = self.terms[k].astype(FLOAT)
+                return store(self.sums, sums + term * self.source.number(side, u, j, v), index(row) + j)
 
             return self.scope.loop(tile.own, column, "j", UNROLL)
 

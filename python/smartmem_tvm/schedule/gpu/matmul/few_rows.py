@@ -33,10 +33,11 @@ _LEAST_BYTES = 8  # of a vector. Chosen: with fewer on their way, a thread waits
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """The products of a kernel and their right operands; the last one has the end of the result."""
+    """The products of a kernel, and their right operands as `_stored` has them; the last has the end of the result."""
 
     products: tuple[MatmulProduct, ...]
     rights: tuple[Operand, ...]
+    casts: tuple[str, ...]
     few: Few
 
 
@@ -65,7 +66,7 @@ class GpuFewRows(GpuRule):
         tile = decide("gpu_few_rows", tile, lambda other: able(other, few, limits), **facts)
         priced(lambda: price(tile, few, params))
         scope, last = Scope(), products[-1]
-        source = ReadWords(scope, found.rights, tile)
+        source = ReadWords(scope, found.rights, found.casts, tile)
         sides = tuple(each.reduction.accumulator for each in products[:-1])
         return GpuGemm(scope, last, tile, source, ReadRows(scope, source, last.left, limits, sides))
 
@@ -104,13 +105,13 @@ def _of(ways: list[Contraction]) -> _Found | None:
         return declined("its products have different left operands")
     if not _is_plain(last.left):
         return declined("its left operand is computed from many values, or chosen from several")
-    rights = tuple(_stored(each.right) for each in products)
-    found = [_vector(each) for each in rights]
-    if len(set(found)) > 1 or found[0] is None:
+    rights, casts = zip(*(_stored(each.right) for each in products), strict=True)
+    found = [(_vector(right), cast) for right, cast in zip(rights, casts, strict=True)]
+    if len(set(found)) > 1 or found[0][0] is None:
         return declined(f"the right operand has no vectors of {_LEAST_BYTES} bytes")
-    along, vector, size = found[0]
+    along, vector, size = found[0][0]
     few = Few(last.batch, last.rows, last.columns, last.depth, len(products), along, vector, size)
-    return _Found(products, rights, few)
+    return _Found(products, rights, casts[0], few)
 
 
 def _alike(one: MatmulProduct, other: MatmulProduct) -> bool:
@@ -132,16 +133,18 @@ def _number(value) -> bool:
     return str(value.ty.dtype) in (FLOAT, *RANGES)
 
 
-def _stored(right: Operand) -> Operand:
-    """Return an operand as it is in memory; its numbers become float32 where they are multiplied."""
+def _stored(right: Operand) -> tuple[Operand, tuple[str, ...]]:
+    """Return an operand as it is in memory, and the types that its numbers become, one after the other."""
 
-    def value(b, j, k):
-        found = right.value(b, j, k)
-        while isinstance(found, tirx.Cast) and str(found.ty.dtype) == FLOAT:
-            found = found.value
-        return found
+    def bare(value) -> tuple:
+        casts = []
+        while isinstance(value, tirx.Cast):
+            casts.append(str(value.ty.dtype))
+            value = value.value
+        return value, tuple(reversed(casts))
 
-    return replace(right, value=value)
+    casts = bare(right.value(index(0), index(0), index(0)))[1]
+    return replace(right, value=lambda b, j, k: bare(right.value(b, j, k))[0]), casts
 
 
 def _vector(right: Operand) -> tuple[bool, int, int] | None:
