@@ -108,8 +108,9 @@ inline uint32_t tvm_builtin_cuda_cvta_generic_to_shared(const void* p) {
 
 inline void copy(uint32_t to, const void* from, uint32_t size, uint32_t there) {
   open_copies.push_back([=] {
-    std::memset(memory + to, 0, size);
-    std::memcpy(memory + to, from, there);
+    unsigned char* place = memory + int32_t(to);  // static shared memory may lie before the dynamic one
+    std::memset(place, 0, size);
+    std::memcpy(place, from, there);
   });
 }
 inline void commit_copies() { copies.push_back(std::move(open_copies)); open_copies.clear(); }

@@ -27,7 +27,9 @@ from ..guards import guard
 from ..launch import registers
 from ..machine import VECTOR as WIDE
 from ..sums import Sums
+from . import ptx
 from .operand import Operand
+from .ring import Ring, in_turns
 from .simt import as_vector
 from .skeleton import Place, Staging, Thread
 from .sliced_rows import SlicedRows
@@ -36,6 +38,8 @@ from .unpacking import Unpacking
 
 class CodedWords(Staging):
     """The words and scales of a thread, which it keeps in registers; the micro-kernel reads the left operand itself.
+
+    With several stages they come through shared memory, some turns ahead (`ring`).
 
     Parameters
     ----------
@@ -51,15 +55,65 @@ class CodedWords(Staging):
         self.scales = registers(WIDE, str(panels.scales.dtype), "scales")
         self.points = None if panels.zeros is None else registers(WIDE, str(panels.zeros.dtype), "points")
         points = [] if self.points is None else [self.points]
-        super().__init__(-(-self.turns // tile.slices), [self.words, self.scales, *points])
+        held, rounds = [self.words, self.scales, *points], -(-self.turns // tile.slices)
+        self.rings, self.ahead, self.steps = [], min(tile.stages - 1, rounds), rounds
+        if tile.stages > 1:
+            self.rings = [self._ring(each, n == 0) for n, each in enumerate(held)]
+            rounds = 1
+        super().__init__(rounds, [*(each.buffer for each in self.rings), *held])
+
+    def _ring(self, registers, first: bool) -> Ring:
+        """Return the ring of some registers of a thread; a kernel has dynamic shared memory for one."""
+        many, memory = int(registers.shape[0]) // WIDE, "shared.dyn" if first else "shared"
+        sizes = (WIDE, many, self.tile.threads, self.ahead + 1)
+        return Ring(self.scope, registers.name, str(registers.dtype), *sizes, memory)
+
+    def declare(self) -> tirx.Stmt | None:
+        """Keep the sizes of rings."""
+        return block(*(ptx.whole(each.buffer) for each in self.rings)) if self.rings else None
+
+    def end(self) -> tirx.Stmt | None:
+        """Wait until rings may be overwritten by sums."""
+        return ptx.barrier() if self.rings else None
 
     def round(self, place: Place, thread: Thread, step, multiply: Callable) -> tirx.Stmt:
         """Load words and scales, and multiply; `multiply` takes the number of a part of all groups."""
-        turn = self.scope.analyzer.simplify(step * index(self.tile.slices) + thread.slice)
-        each = [turn < index(self.turns)] if self.turns % self.tile.slices else []
-        return guard(each, block(self._load(place, thread, turn), on_chip(lambda: multiply(turn))))
+        if self.rings:
+            return self._through_rings(place, thread, multiply)
+        turn = self._turn(thread, step)
+        loads = (
+            as_vector(self.scope, WIDE, lambda v, b=buffer, n=n, value=value: store(b, value(v), index(n * WIDE) + v))
+            for buffer, n, value in self._vectors(place, thread, turn)
+        )
+        return guard(self._there(turn), block(*loads, on_chip(lambda: multiply(turn))))
 
-    def _load(self, place: Place, thread: Thread, turn) -> tirx.Stmt:
+    def _through_rings(self, place: Place, thread: Thread, multiply: Callable) -> tirx.Stmt:
+        rings = dict(zip((self.words, self.scales, self.points), self.rings, strict=False))
+
+        def start(step) -> tirx.Stmt:
+            turn = self._turn(thread, step)
+            vectors = self._vectors(place, thread, turn)
+            copies = (rings[buffer].copy(thread.number, step, n, value(index(0))) for buffer, n, value in vectors)
+            return guard(self._there(turn), block(*copies))
+
+        def read(step) -> tirx.Stmt:
+            each = ((buffer, n) for buffer, ring in rings.items() for n in range(ring.many))
+            return block(*(rings[buffer].read(thread.number, step, n, buffer, n * WIDE) for buffer, n in each))
+
+        def use(step) -> tirx.Stmt:
+            turn = self._turn(thread, step)
+            return guard(self._there(turn), on_chip(lambda: multiply(turn)))
+
+        return in_turns(self.scope, self.steps, self.ahead, start, read, use)
+
+    def _turn(self, thread: Thread, step):
+        return self.scope.analyzer.simplify(step * index(self.tile.slices) + thread.slice)
+
+    def _there(self, turn) -> list:
+        return [turn < index(self.turns)] if self.turns % self.tile.slices else []
+
+    def _vectors(self, place: Place, thread: Thread, turn) -> list[tuple]:
+        """Return (registers, number of a vector among them, its value as a function of its elements) of a turn."""
         panels, words, simplify = self.panels, self.tile.words, self.scope.analyzer.simplify
         column = simplify(place.column * index(self.tile.columns) + thread.column * index(WIDE))
         panel, first = (simplify(f(column, index(panels.width))) for f in (tirx.floordiv, tirx.floormod))
@@ -68,21 +122,15 @@ class CodedWords(Staging):
         each = index(int(panels.words.shape[2]) // words)
         group, part = (simplify(f(turn, each)) for f in (tirx.floordiv, tirx.floormod))
 
-        def word(w: int) -> tirx.Stmt:
+        def word(w: int) -> Callable:
             at = simplify(part * index(words) + index(w))
-            return as_vector(
-                self.scope,
-                WIDE,
-                lambda v: store(self.words, panels.words[panel, group, at, first + v], index(w * WIDE) + v),
-            )
+            return lambda v: panels.words[panel, group, at, first + v]
 
-        def beside(buffer, source) -> tirx.Stmt | None:
-            if buffer is None:
-                return None
-            return as_vector(self.scope, WIDE, lambda v: store(buffer, source[panel, group, first + v], v))
-
-        loads = [word(w) for w in range(words)]
-        return block(*loads, beside(self.scales, panels.scales), beside(self.points, panels.zeros))
+        found = [(self.words, w, word(w)) for w in range(words)]
+        found.append((self.scales, 0, lambda v: panels.scales[panel, group, first + v]))
+        if self.points is not None:
+            found.append((self.points, 0, lambda v: panels.zeros[panel, group, first + v]))
+        return found
 
 
 class CodedRows(SlicedRows):

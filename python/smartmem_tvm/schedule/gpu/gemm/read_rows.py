@@ -9,8 +9,7 @@
 
 Vectors of 16 bytes lie along the columns, or along the depth where those of a column are neighbours in memory. A
 product of one row takes as long as its matrix takes from memory, if enough bytes are on their way: the bandwidth times
-the latency. Loads into registers do not get there: nvcc moves each to where its numbers are used, so that three are on
-their way where 16 were written one after the other (33 registers by `nvcc -Xptxas -v`, CUDA 13.0).
+the latency (`ring`).
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tvm import DataType, tirx
+from tvm import tirx
 
 from ....ir.half import FLOAT
 from ....target import Limits
 from ...core.nest import UNROLL, Scope, block, index, store
 from ..guards import guard
-from ..launch import registers, when
+from ..launch import registers
 from . import ptx
 from .operand import Operand
+from .ring import Ring, in_turns
 from .simt import as_vector
 from .skeleton import Place, Staging, Thread
 from .sliced_rows import SlicedRows
@@ -61,22 +61,19 @@ class ReadWords(Staging):
     def __init__(self, scope: Scope, rights: Sequence[Operand], casts: Sequence[str], tile):
         self.scope, self.rights, self.casts, self.tile = scope, rights, casts, tile
         dtype = str(rights[0].value(index(0), index(0), index(0)).ty.dtype)
-        self.size, self.width = DataType(dtype).itemsize, tile.vector  # bytes of a number, numbers of a vector
-        self.words = registers(tile.loads * self.width, dtype, "words")
+        self.words = registers(tile.loads * tile.vector, dtype, "words")
         self.turns, self.rest = divmod(rights[0].depth // tile.unit, tile.slices * tile.steps)
         self.ahead = min(tile.stages - 1, self.turns)
-        numbers = [index((self.ahead + 1) * tile.loads * tile.threads * self.width)]
-        # The type is part of the name: kernels of one program share a name only if they share its type.
-        self.ring = tirx.decl_buffer(numbers, dtype, f"ring_{dtype}", scope="shared.dyn", layout=None)
-        super().__init__(1, [*([self.ring] if self.turns else []), self.words])
+        self.ring = Ring(scope, "ring", dtype, tile.vector, tile.loads, tile.threads, self.ahead + 1)
+        super().__init__(1, [*([self.ring.buffer] if self.turns else []), self.words])
 
     def declare(self) -> tirx.Stmt | None:
         """Keep the size of the ring."""
-        return ptx.whole(self.ring) if self.turns else None
+        return ptx.whole(self.ring.buffer) if self.turns else None
 
     def round(self, place: Place, thread: Thread, step, multiply: Callable) -> tirx.Stmt:
         """Copy and multiply, turn by turn; `multiply` takes a `Turn`."""
-        tile, scope, ahead, simplify = self.tile, self.scope, self.ahead, self.scope.analyzer.simplify
+        tile, scope, simplify, width = self.tile, self.scope, self.scope.analyzer.simplify, self.tile.vector
 
         def units(turn, many: int) -> tuple:
             """Return the units of a thread in a turn of `many` units of each thread."""
@@ -87,28 +84,34 @@ class ReadWords(Staging):
 
         def start(turn) -> tirx.Stmt:
             each = self._vectors(place, thread, units(turn, tile.steps))
-            copies = [self._copy(thread, turn, to, value) for to, value in each]
-            return block(*copies)
+            return block(*(self.ring.copy(thread.number, turn, to, value(index(0))) for to, value in each))
 
-        def begin(turn) -> tirx.Stmt:
-            return block(start(turn), ptx.commit())
+        def read(turn) -> tirx.Stmt:
+            each = range(tile.loads)
+            return block(*(self.ring.read(thread.number, turn, to, self.words, to * width) for to in each))
 
-        def whole(turn) -> tirx.Stmt:
-            later = turn + index(ahead)
-            more = when(later < index(self.turns), start(later)) if self.turns > ahead else None
-            read = [self._read(thread, turn, to) for to in range(tile.loads)]
-            product = multiply(Turn(place, units(turn, tile.steps)))
-            return block(ptx.wait(ahead - 1), *read, more, ptx.commit(), product)
+        def use(turn) -> tirx.Stmt:
+            return multiply(Turn(place, units(turn, tile.steps)))
 
         def single(turn) -> tirx.Stmt:
             """Return a turn of one unit of each thread, from memory."""
             own = tuple(simplify(index(self.turns * tile.slices * tile.steps) + at) for at in units(turn, 1))
-            loads = [self._into(to, value) for to, value in self._vectors(place, thread, own)]
+            loads = [
+                as_vector(
+                    scope, width, lambda v, to=to, value=value: store(self.words, value(v), index(to * width) + v)
+                )
+                for to, value in self._vectors(place, thread, own)
+            ]
             there = [] if self.rest % tile.slices == 0 else [own[0] < index(self.rights[0].depth // tile.unit)]
             return guard(there, block(*loads, multiply(Turn(place, own))))
 
-        copied = [scope.loop(ahead, begin, "begin"), scope.loop(self.turns, whole, "turn")] if self.turns else []
-        return block(*copied, scope.loop(-(-self.rest // tile.slices), single, "last") if self.rest else None)
+        whole = in_turns(scope, self.turns, self.ahead, start, read, use) if self.turns else None
+        return block(whole, scope.loop(-(-self.rest // tile.slices), single, "last") if self.rest else None)
+
+    def _load(self, first: int, value: Callable) -> tirx.Stmt:
+        return as_vector(
+            self.scope, self.tile.vector, lambda v: store(self.words, self.scope.simplify(value(v)), index(first) + v)
+        )
 
     def at(self, side: int, u, j, k):
         """Return the place among the words of step `u`: of column `j`, and of number `k` of a unit.
@@ -151,23 +154,6 @@ class ReadWords(Staging):
 
                     found.append(((side * tile.steps + u) * tile.own + j, value))
         return found
-
-    def _slot(self, thread: Thread, turn, to: int):
-        """Return the place in the ring of vector `to` of a turn."""
-        tile = self.tile
-        number = (tirx.floormod(turn, index(self.ahead + 1)) * index(tile.loads) + index(to)) * index(tile.threads)
-        return self.scope.index((number + thread.number) * index(self.width))
-
-    def _copy(self, thread: Thread, turn, to: int, value: Callable) -> tirx.Stmt:
-        source = tirx.address_of(self.scope.simplify(value(index(0))))
-        return ptx.copy(ptx.address(self.ring, self._slot(thread, turn, to)), source, self.width * self.size, None)
-
-    def _read(self, thread: Thread, turn, to: int) -> tirx.Stmt:
-        first = self._slot(thread, turn, to)
-        return self._into(to, lambda v: self.ring[first + v])
-
-    def _into(self, to: int, value: Callable) -> tirx.Stmt:
-        return as_vector(self.scope, self.width, lambda v: store(self.words, value(v), index(to * self.width) + v))
 
 
 def _most(number, last: int):

@@ -18,16 +18,16 @@ VECTOR_BYTES = 16
 _ACROSS = (2, 4, 8, 16, 32)  # threads along the columns of a thread block. Chosen: candidates
 _OWN = (1, 2, 4)  # columns of a thread whose vectors lie along the depth. Chosen: candidates
 _STEPS = (1, 2, 4, 8)  # vectors of each column that a thread multiplies at a time. Chosen: candidates
-_STAGES = (2, 3, 4, 5, 8)  # turns of which shared memory has vectors. Chosen: candidates
-_MOST_RING = 64 * 1024  # bytes of these vectors. Chosen: three thread blocks then share a processor of an H100
+STAGES = (2, 3, 4, 5, 8)  # turns of which shared memory has vectors. Chosen: candidates
+MOST_RING = 64 * 1024  # bytes of these vectors. Chosen: three thread blocks then share a processor of an H100
 _MOST_THREADS = 512  # of a thread block. Chosen: as `gpu.cost` has no wider ones
 _WRITTEN_OUT = 1024  # products that are unrolled, at most. Chosen: as `matmul_tile` has them
 _MOST_NUMBERS = 112  # registers of a thread for its numbers. Chosen: 512 threads have 128 each
 _OVERLAP = 0.5  # share of the second longest time that adds to the longest: assumed, as fitted for GEMM in float32
 # Bytes per cycle of a large GPU between its memory and the last cache: assumed, 90 % of 4.8 TB/s at 1.755 GHz.
 _MEMORY = 2460.0
-_LATENCY = 1000  # cycles of a copy from memory while all processors read: assumed (2026-11-29)
-_RATES = BlockRates(memory=_MEMORY, by_warp=machine.ISSUED_BY_WARP, overlap=_OVERLAP, second=GRAPH_LAUNCH)
+MEMORY_LATENCY = 1000  # cycles of a copy from memory while all processors read: assumed (2026-11-29)
+MEMORY_RATES = BlockRates(memory=_MEMORY, by_warp=machine.ISSUED_BY_WARP, overlap=_OVERLAP, second=GRAPH_LAUNCH)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class FewTile:
 class FewParams(TileParams):
     """Properties of a GPU that the rule uses."""
 
-    rates: BlockRates = _RATES
+    rates: BlockRates = MEMORY_RATES
 
     @classmethod
     def of(cls, limits: Limits) -> FewParams:
@@ -152,7 +152,7 @@ def able(tile: FewTile, few: Few, limits: Limits) -> bool:
     powers = all(each & (each - 1) == 0 and each > 0 for each in (tile.threads_across, tile.slices))
     same = tile.rows == few.rows and tile.sides == few.sides and tile.along == few.along
     shape = tile.unit == few.vector if few.along else (tile.unit, tile.own) == (1, few.vector)
-    ahead = tile.steps > 0 and tile.stages > 1 and tile.ring_bytes(few.bytes) <= _MOST_RING
+    ahead = tile.steps > 0 and tile.stages > 1 and tile.ring_bytes(few.bytes) <= MOST_RING
     return powers and same and shape and ahead and tile.threads % WARP == 0 and fits(tile, limits)
 
 
@@ -164,7 +164,7 @@ def candidates(few: Few, limits: Limits) -> list[FewTile]:
             for slices in (1 << n for n in range(10)):
                 if not WARP <= across * slices <= _MOST_THREADS or slices >= 2 * units:
                     continue
-                for steps, stages in product(_STEPS, _STAGES):
+                for steps, stages in product(_STEPS, STAGES):
                     tile = FewTile(
                         *(few.rows, across * own, slices, steps, stages, own, few.vector),
                         unit=few.vector if few.along else 1,
@@ -193,7 +193,7 @@ def described(tile: FewTile, few: Few) -> BlockKernel:
         few.batch * -(-few.columns // tile.columns),
         *(tile.threads, tile.shared_bytes + tile.ring_bytes(few.bytes), tile.values + machine.ADDRESSES),
         work=(BlockWork(turns, instructions=warps * each, loaded=loaded), BlockWork(instructions=warps * finish)),
-        waits=(Wait(turns / ahead + (tile.slices > tile.within), _LATENCY),),
+        waits=(Wait(turns / ahead + (tile.slices > tile.within), MEMORY_LATENCY),),
         memory=matrix,
     )
 
