@@ -15,7 +15,6 @@ from ....ir.walk import loads
 from ....target import has_matrix_instructions
 from ...core.contraction import Contraction, contraction_of
 from ...core.decisions import decide, declined, priced
-from ...core.expressions import has_select
 from ...core.nest import Scope, fresh, index
 from ...core.reduction import reduction_of
 from ..gemm.operand import Operand
@@ -26,8 +25,9 @@ from ..launch import GpuRule
 from .coded import MOST_ROWS
 from .few_tile import VECTOR_BYTES, Few, FewParams, able, few_tile, price
 
-# Tensors that the left operand reads, at most. Chosen: each thread block computes all of it.
-_MOST_READ = 3
+# Numbers that are loaded for one of the left operand, at most. Chosen: a turned head of queries loads seven, four of
+# them places; threads compute it for each of their vectors.
+_MOST_READ = 8
 _LEAST_BYTES = 8  # of a vector. Chosen: with fewer on their way, a thread waits more than it reads
 
 
@@ -103,14 +103,15 @@ def _of(ways: list[Contraction]) -> _Found | None:
         return declined(f"{last.rows} rows: they are tiled in shared memory")
     if not all(_alike(each, last) for each in products[:-1]):
         return declined("its products have different left operands")
-    if not _is_plain(last.left):
-        return declined("its left operand is computed from many values, or chosen from several")
+    read = _read(last.left)
+    if read is None:
+        return declined("its left operand is computed from many values")
     rights, casts = zip(*(_stored(each.right) for each in products), strict=True)
     found = [(_vector(right), cast) for right, cast in zip(rights, casts, strict=True)]
     if len(set(found)) > 1 or found[0][0] is None:
         return declined(f"the right operand has no vectors of {_LEAST_BYTES} bytes")
     along, vector, size = found[0][0]
-    few = Few(last.batch, last.rows, last.columns, last.depth, len(products), along, vector, size)
+    few = Few(last.batch, last.rows, last.columns, last.depth, len(products), along, vector, size, read)
     return _Found(products, rights, casts[0], few)
 
 
@@ -124,9 +125,11 @@ def _alike(one: MatmulProduct, other: MatmulProduct) -> bool:
     return sizes(one) == sizes(other) and tvm_ffi.structural_equal(one.left.value(*at), other.left.value(*at))
 
 
-def _is_plain(left: Operand) -> bool:
+def _read(left: Operand) -> int | None:
+    """Return the numbers that are loaded for one of the left operand; None if they are too many, or no floats."""
     value = left.value(*(fresh(name) for name in ("b", "i", "k")))
-    return not has_select(value) and len(loads(value)) <= _MOST_READ and _number(value)
+    many = len(loads(value))
+    return max(1, many) if many <= _MOST_READ and _number(value) else None
 
 
 def _number(value) -> bool:

@@ -45,6 +45,8 @@ class Few:
         Numbers of one load.
     bytes : int
         Bytes of a number of the right operand.
+    read : int
+        Numbers that are loaded for one of the left operand.
     """
 
     batch: int
@@ -55,6 +57,7 @@ class Few:
     along: bool
     vector: int
     bytes: int
+    read: int = 1
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def described(tile: FewTile, few: Few) -> BlockKernel:
     ahead = min(tile.stages - 1, turns)
     warps, numbers = tile.threads / WARP, tile.loads * few.vector
     # A conversion for each number of the right operand, a copy and a load for each vector, terms of the left operand.
-    each = numbers * (few.rows + 1) + 4 * tile.loads + few.rows * tile.steps * tile.unit
+    each = numbers * (few.rows + 1) + 4 * tile.loads + few.read * few.rows * tile.steps * tile.unit
     loaded = tile.threads * tile.loads * few.vector * few.bytes
     finish = tile.sides * tile.rows * tile.own * (2 * tile.within.bit_length() + tile.slices // tile.within)
     matrix = few.sides * few.batch * few.columns * few.depth * few.bytes
