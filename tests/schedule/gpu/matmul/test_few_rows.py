@@ -4,12 +4,14 @@
 import numpy as np
 import pytest
 import tvm
-from tvm import te
+from tvm import te, tirx
 
 from cuda_on_cpu import run, source_of
 from smartmem_tvm.ir.kernel import parse
-from smartmem_tvm.schedule.choose import choose
+from smartmem_tvm.schedule.choose import choose, plan_of
 from smartmem_tvm.schedule.core.decisions import DECISIONS
+from smartmem_tvm.schedule.gpu.matmul.few_rows import GpuFewRows
+from smartmem_tvm.target import parse_target
 
 _FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 CUDA = tvm.target.Target({**_FACTS, "arch": "sm_90a"}, host="llvm")
@@ -105,3 +107,65 @@ def test_random_products(seed, tmp_path):
     stored = pick(None, "float32") if dtype == "float16" else None
     func = product(pick(1, 1, 3), rows, columns, depth, dtype, turned, sides, pick("plain", "more"), stored)
     check(func, random, tmp_path, turned)
+
+
+@pytest.mark.parametrize(
+    ("tile", "turned"),
+    [
+        ((16, 64, 1, 2), False),
+        ((64, 8, 4, 5), False),
+        ((256, 2, 2, 3), False),
+        ((8, 4, 1, 8), True),
+        ((4, 16, 2, 3), True),
+    ],
+)
+def test_other_tiles(tile, turned, tmp_path):
+    """Also with a last turn of single units, thread blocks beyond the columns, and slices of one warp or of several."""
+    names = ("columns", "slices", "steps", "stages")
+    decisions = {f"gpu_few_rows.{name}": value for name, value in zip(names, tile, strict=True)}
+    decisions |= {"gpu_few_rows.own": 1 if turned else 8}
+    func = product(1, 3, 200 if not turned else 67, 328, "float16", turned, 2)
+    source = check(func, np.random.default_rng(0), tmp_path, turned, decisions)
+    assert f"__launch_bounds__({tile[0] // (1 if turned else 8) * tile[1]})" in source
+    assert "shared_global_16(" in source and "wait_group" in source
+
+
+def test_a_left_operand_that_is_chosen(tmp_path):
+    """Queries with turned positions, times keys that are stored in float32, one key head for three query heads."""
+    heads, keys, width, dtype = 6, 40, 16, "float16"
+    q, table = te.placeholder((heads, width), dtype, "q"), te.placeholder((width,), dtype, "table")
+    cache, k = te.placeholder((heads // 3, keys, width), "float32", "cache"), te.reduce_axis((0, width), "k")
+
+    def turned(h, d):
+        first, second = q[h, d - width // 2], q[h, d + width // 2] * tirx.const(-1, dtype)
+        return q[h, d] + tirx.if_then_else(d >= width // 2, first, second) * table[d]
+
+    def score(h, j):
+        return te.sum((turned(h, k) * cache[h // 3, j, k].astype(dtype)).astype("float32"), k)
+
+    func = te.create_prim_func([q, table, cache, te.compute((heads, keys), score, "out")])
+    chosen = choose(func.with_attr("global_symbol", "main"), CUDA)
+    assert chosen.plan.rule == "GpuFewRows"
+    given = arrays(np.random.default_rng(0), func)
+    run(chosen.plan.func, CUDA, given, tmp_path)
+    q, table, cache, out = (each.astype("float64") for each in given.values())
+    other = np.concatenate([-q[:, width // 2 :], q[:, : width // 2]], 1)
+    wanted = np.einsum("hd,hjd->hj", q + other * table, np.repeat(cache, 3, 0))
+    np.testing.assert_allclose(out, wanted, rtol=0, atol=4e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"rows": 9}, "9 rows"), ({"columns": 7}, "no vectors of 8 bytes"), ({"depth": 6, "turned": True}, "no vectors")],
+)
+def test_what_it_does_not_take(change, reason):
+    sizes = {"batch": 1, "rows": 2, "columns": 64, "depth": 64, "dtype": "float16", **change}
+    plan = plan_of(GpuFewRows(), product(**sizes).with_attr("global_symbol", "main"), CUDA)
+    assert reason in plan.reason
+
+
+def test_other_targets():
+    for target in ("opencl", "adreno-740", {**_FACTS, "arch": "sm_75"}):
+        target = parse_target(target) if isinstance(target, str) else tvm.target.Target(target, host="llvm")
+        plan = plan_of(GpuFewRows(), product(1, 1, 64, 64, "float32"), target)
+        assert plan.reason == "it needs an NVIDIA GPU of compute capability 8.0 or more"

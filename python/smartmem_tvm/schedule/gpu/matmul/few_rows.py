@@ -88,9 +88,8 @@ def _found(kernel: Kernel) -> _Found | None:
         return declined("no sum of products of two operands in float32")
     if any(load.source.same_as(buffer) for stage in sums for load in stage.loads for buffer in made):
         return declined("a sum reads another one")
-    ways = (contractions, [each.swapped() for each in contractions])
-    whole = (found for found in map(_of, ways) if found is not None)
-    return max(whole, key=lambda found: found.few.columns, default=None)
+    across = [each.extent(each.rows) <= each.extent(each.columns) for each in contractions]
+    return _of([each if wide else each.swapped() for each, wide in zip(contractions, across, strict=True)])
 
 
 def _of(ways: list[Contraction]) -> _Found | None:
