@@ -249,9 +249,9 @@ def tiles(args: argparse.Namespace) -> int:
     nbytes = args.sides * depth * columns * (4 if args.type == "float32" else 2)
     for name, us in sorted(times.items(), key=lambda each: each[1]):
         tile = found[int(name.removeprefix("tile"))]
-        genes = {key.partition(".")[2]: value for key, value in _genes(tile).items()}
-        first = name == "tile0"
-        say(step="tile", **facts, **genes, threads=tile.threads, us=us, tb_s=round(nbytes / us / 1e6, 2), chosen=first)
+        genes = {name.partition(".")[2]: value for name, value in _genes(tile).items()} | {"threads": tile.threads}
+        rate = round(nbytes / us / 1e6, 2)
+        say(step="tile", shape=args.shape, tile=genes, us=us, tb_s=rate, chosen=name == "tile0")
     return 0
 
 
