@@ -190,7 +190,7 @@ def _tiles(rows: int, depth: int, columns: int, turned: bool, sides: int, dtype:
         Few(1, rows, columns, depth, sides, turned, 16 // size, size),
         FewParams.of(Limits.of(tvm.target.Target(TARGET, host="llvm"))),
     )
-    able = [each for each in candidates(few, params.limits) if each.threads >= 64]
+    able = [each for each in candidates(few, params.limits) if each.threads >= 128]
 
     # Those with enough on their way: a processor has room for 2,048 threads, and 200 KB.
     def on_their_way(tile) -> float:
