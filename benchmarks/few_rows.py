@@ -187,7 +187,7 @@ def _tiles(rows: int, depth: int, columns: int, turned: bool, sides: int, dtype:
 
     size = 4 if dtype == "float32" else 2
     few, params = (
-        Few(1, rows, columns, depth, sides, turned, 16 // size, size),
+        Few(1, rows, columns, depth, sides, turned, 16 // size, size, 1, rows * depth * size),
         FewParams.of(Limits.of(tvm.target.Target(TARGET, host="llvm"))),
     )
     able = [each for each in candidates(few, params.limits) if each.threads >= 128]

@@ -1,35 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Few rows times a matrix of numbers: threads copy it through shared memory, many vectors ahead.
 
+    start the copies of the first turns                        asynchronous, to places of each thread in shared memory
+    rows = left[...]                                           shared memory, once for all threads
     each thread (slice of the depth, some columns), for each of its turns:
-      start the copies of a later turn                         asynchronous, to places of its own in shared memory
       words = those of this turn                               no other thread reads them, so that there is no barrier
-      sums[i, j] += left[i, k] * words[k, j]                   left: vectors, mostly from the first cache
+      start the copies of a later turn
+      sums[i, j] += rows[i, k] * words[k, j]
     sums of slices are added (`sliced_rows`), and finished
 
 Vectors of 16 bytes lie along the columns, or along the depth where those of a column are neighbours in memory. A
 product of one row takes as long as its matrix takes from memory, if enough bytes are on their way: the bandwidth times
-the latency (`ring`).
+the latency (`ring`). A load of the left operand in each turn would wait behind those copies: turns took 1,100 cycles
+on an H200 (2026-11-29), however many numbers they had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import NamedTuple
 
-from tvm import tirx
+from tvm import DataType, tirx
 
 from ....ir.half import FLOAT
-from ....target import Limits
 from ...core.nest import UNROLL, Scope, block, index, store
 from ..guards import guard
-from ..launch import registers
+from ..launch import registers, shared
 from . import ptx
 from .operand import Operand
 from .ring import Ring, in_turns
 from .simt import as_vector
 from .skeleton import Place, Staging, Thread
 from .sliced_rows import SlicedRows
+
+_VECTOR_BYTES = 16  # of one access, by definition of CUDA
 
 
 class Turn(NamedTuple):
@@ -51,21 +56,29 @@ class ReadWords(Staging):
 
     Parameters
     ----------
+    left : Operand
+        The left operand.
     rights : sequence of Operand
         The right operands, plain loads: several if several products of one left operand make one result.
     casts : sequence of str
         The types that their numbers become, one after the other, before they are multiplied.
     tile : FewTile
+    most : int
+        Numbers of the left operand that a thread loads at once, at most.
     """
 
-    def __init__(self, scope: Scope, rights: Sequence[Operand], casts: Sequence[str], tile):
-        self.scope, self.rights, self.casts, self.tile = scope, rights, casts, tile
+    def __init__(self, scope: Scope, left: Operand, rights: Sequence[Operand], casts: Sequence[str], tile, most: int):
+        self.scope, self.left, self.rights, self.casts, self.tile = scope, left, rights, casts, tile
         dtype = str(rights[0].value(index(0), index(0), index(0)).ty.dtype)
         self.words = registers(tile.loads * tile.vector, dtype, "words")
         self.turns, self.rest = divmod(rights[0].depth // tile.unit, tile.slices * tile.steps)
         self.ahead = min(tile.stages - 1, self.turns)
         self.ring = Ring(scope, "ring", dtype, tile.vector, tile.loads, tile.threads, self.ahead + 1)
-        super().__init__(1, [*([self.ring.buffer] if self.turns else []), self.words])
+        dtype = str(left.value(index(0), index(0), index(0)).ty.dtype)
+        self.width = left.run(True, most)
+        self.rows = shared(tile.rows * left.depth, dtype, "rows") if tile.staged else None
+        held = [self.rows] if tile.staged else []
+        super().__init__(1, [*([self.ring.buffer] if self.turns else []), *held, self.words])
 
     def declare(self) -> tirx.Stmt | None:
         """Keep the size of the ring."""
@@ -105,8 +118,31 @@ class ReadWords(Staging):
             there = [] if self.rest % tile.slices == 0 else [own[0] < index(self.rights[0].depth // tile.unit)]
             return guard(there, block(*loads, multiply(Turn(place, own))))
 
-        whole = in_turns(scope, self.turns, self.ahead, start, read, use) if self.turns else None
+        rows = self._stage(place, thread) if tile.staged else None
+        whole = in_turns(scope, self.turns, self.ahead, start, read, use, rows) if self.turns else rows
         return block(whole, scope.loop(-(-self.rest // tile.slices), single, "last") if self.rest else None)
+
+    def _stage(self, place: Place, thread: Thread) -> tirx.Stmt:
+        """Store the left operand in shared memory, in which all threads read it."""
+        width, simplify, depth = self.width, self.scope.analyzer.simplify, index(self.left.depth)
+        vectors, threads = self.tile.rows * self.left.depth // width, self.tile.threads
+
+        def each(c):
+            number = simplify(c * index(threads) + thread.number)
+            first = number * index(width)
+            i, k = (simplify(f(first, depth)) for f in (tirx.floordiv, tirx.floormod))
+            vector = as_vector(
+                self.scope, width, lambda v: store(self.rows, self.left.value(place.batch, i, k + v), first + v)
+            )
+            return guard([] if vectors % threads == 0 else [number < index(vectors)], vector)
+
+        return self.scope.loop(-(-vectors // threads), each, "c", UNROLL)
+
+    def term(self, place: Place, i: int, k):
+        """Return the number of the left operand in row `i` at depth `k`."""
+        if self.rows is not None:
+            return self.rows[index(i * self.left.depth) + k]
+        return self.left.value(place.batch, index(i), k)
 
     def _load(self, first: int, value: Callable) -> tirx.Stmt:
         return as_vector(
@@ -167,19 +203,19 @@ class ReadRows(SlicedRows):
     ----------
     source : ReadWords
         The right operands.
-    left : Operand
-        The left operand.
     sides : tuple of buffer
         The accumulators of all products but the last.
     """
 
-    def __init__(self, scope: Scope, source: ReadWords, left: Operand, limits: Limits, sides: tuple):
+    def __init__(self, scope: Scope, source: ReadWords, sides: tuple):
         tile = source.tile
         super().__init__(scope, tile, tile.own, within=tile.within, fastest=tile.along, sides=sides)
-        self.source, self.left = source, left
+        self.source, left = source, source.left
         dtype = str(left.value(index(0), index(0), index(0)).ty.dtype)
         together = tile.unit if tile.along else tile.steps  # numbers of the depth that are neighbours
-        self.vector = left.run(True, min(together, left.most(limits)))
+        # In shared memory rows lie one after the other.
+        self.vector = min(gcd(together, left.depth), _VECTOR_BYTES // DataType(dtype).itemsize)
+        self.vector = self.vector if source.rows is not None else min(together, source.width)
         self.terms = registers(tile.steps * tile.unit, dtype, "terms")
         self.sums = registers((1 + len(sides)) * tile.rows * tile.own, FLOAT, "sums")
 
@@ -229,6 +265,6 @@ class ReadRows(SlicedRows):
 
     def _some(self, i: int, turn: Turn, at, to: int, many: int) -> tirx.Stmt:
         def one(v):
-            return store(self.terms, self.left.value(turn.place.batch, index(i), at + v), index(to) + v)
+            return store(self.terms, self.source.term(turn.place, i, at + v), index(to) + v)
 
         return as_vector(self.scope, many, one)

@@ -74,8 +74,22 @@ class Ring:
         return as_vector(self.scope, self.width, lambda v: store(into, self.buffer[place + v], index(first) + v))
 
 
-def in_turns(scope: Scope, turns: int, ahead: int, start: Callable, read: Callable, use: Callable) -> tirx.Stmt:
-    """Return ``start(turn)``, ``read(turn)``, ``use(turn)`` for each turn, with copies `ahead` of it."""
+def in_turns(
+    scope: Scope,
+    turns: int,
+    ahead: int,
+    start: Callable,
+    read: Callable,
+    use: Callable,
+    first: tirx.Stmt | None = None,
+) -> tirx.Stmt:
+    """Return ``start(turn)``, ``read(turn)``, ``use(turn)`` for each turn, with copies `ahead` of it.
+
+    Parameters
+    ----------
+    first : tirx.Stmt, optional
+        What is done before the first turn, while its copies are on their way.
+    """
 
     def begin(turn) -> tirx.Stmt:
         return block(start(turn), ptx.commit())
@@ -85,4 +99,4 @@ def in_turns(scope: Scope, turns: int, ahead: int, start: Callable, read: Callab
         more = when(later < index(turns), start(later)) if turns > ahead else None
         return block(ptx.wait(ahead - 1), read(number), more, ptx.commit(), use(number))
 
-    return block(scope.loop(ahead, begin, "begin"), scope.loop(turns, turn, "turn"))
+    return block(scope.loop(ahead, begin, "begin"), first, scope.loop(turns, turn, "turn"))

@@ -20,10 +20,9 @@ from ..gemm.product import MatmulProduct
 from ..gemm.skeleton import GpuGemm
 from ..launch import GpuRule
 from ..machine import VECTOR
-from ..occupancy import fits
 from ..sums import product_type
 from .coded_tile import CodedParams, CodedTile, coded_tile, price
-from .few_tile import MOST_RING
+from .coded_tile import able as able_tile
 
 MOST_ROWS = 8
 """Rows, at most. Chosen: from 8 rows on tensor cores multiply, and threads have registers for as many sums."""
@@ -67,8 +66,8 @@ class GpuCoded(GpuRule):
         def able(other: CodedTile) -> bool:
             words = int(panels.words.shape[2])
             even = other.columns % VECTOR == 0 and other.words > 0 and words % other.words == 0
-            even = even and (other.stages > 1 and other.ring_bytes <= MOST_RING if params.copies else other.stages == 1)
-            return other.rows == product.rows and even and fits(other, limits)
+            even = even and (other.stages > 1) == params.copies and other.rows == product.rows
+            return even and able_tile(other, limits)
 
         facts = {"columns": product.columns, "words": int(panels.words.shape[2]), "threads": limits.work_group}
         facts |= {"turns": panels.groups * facts["words"]}

@@ -14,7 +14,7 @@ from .. import cost, machine
 from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..machine import FLOAT_BYTES, VECTOR, WARP, Processor
 from ..occupancy import fits
-from .few_tile import MEMORY_LATENCY, MEMORY_RATES, MOST_RING, STAGES
+from .few_tile import MEMORY_LATENCY, MEMORY_RATES, MOST_RING, STAGES, launches
 
 PANEL = 32
 """Columns of a panel on a GPU. Chosen: its words are a line of the cache, which eight threads read in vectors."""
@@ -144,6 +144,11 @@ def words_at_once(panels: Panels, rows: int) -> int:
     """Return the words of each column that a thread reads at a time: a divisor of those of a group."""
     most = max(1, _WRITTEN_OUT // (rows * VECTOR * panels.in_word))
     return largest_divisor(int(panels.words.shape[2]), min(most, _MOST_WORDS))
+
+
+def able(tile: CodedTile, limits: Limits) -> bool:
+    ring = tile.ring_bytes
+    return fits(tile, limits) and (not ring or (ring <= MOST_RING and launches(tile.shared_bytes, ring)))
 
 
 def coded_tile(panels: Panels, rows: int, columns: int, params: CodedParams) -> CodedTile | None:

@@ -66,9 +66,9 @@ class GpuFewRows(GpuRule):
         tile = decide("gpu_few_rows", tile, lambda other: able(other, few, limits), **facts)
         priced(lambda: price(tile, few, params))
         scope, last = Scope(), products[-1]
-        source = ReadWords(scope, found.rights, found.casts, tile)
+        source = ReadWords(scope, last.left, found.rights, found.casts, tile, last.left.most(limits))
         sides = tuple(each.reduction.accumulator for each in products[:-1])
-        return GpuGemm(scope, last, tile, source, ReadRows(scope, source, last.left, limits, sides))
+        return GpuGemm(scope, last, tile, source, ReadRows(scope, source, sides))
 
     def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
@@ -110,7 +110,7 @@ def _of(ways: list[Contraction]) -> _Found | None:
     if len(set(found)) > 1 or found[0][0] is None:
         return declined(f"the right operand has no vectors of {_LEAST_BYTES} bytes")
     along, vector, size = found[0][0]
-    few = Few(last.batch, last.rows, last.columns, last.depth, len(products), along, vector, size, read)
+    few = Few(last.batch, last.rows, last.columns, last.depth, len(products), along, vector, size, read, _bytes(last))
     return _Found(products, rights, casts[0], few)
 
 
@@ -129,6 +129,12 @@ def _read(left: Operand) -> int | None:
     value = left.value(*(fresh(name) for name in ("b", "i", "k")))
     many = len(loads(value))
     return max(1, many) if many <= _MOST_READ and _number(value) else None
+
+
+def _bytes(product: MatmulProduct) -> int:
+    """Return the bytes of the left operand of a batch, as its numbers are multiplied."""
+    value = product.left.value(index(0), index(0), index(0))
+    return product.rows * product.depth * DataType(str(value.ty.dtype)).itemsize
 
 
 def _number(value) -> bool:

@@ -19,6 +19,7 @@ _ACROSS = (2, 4, 8, 16, 32)  # threads along the columns of a thread block. Chos
 _OWN = (1, 2, 4)  # columns of a thread whose vectors lie along the depth. Chosen: candidates
 _STEPS = (1, 2, 4, 8)  # vectors of each column that a thread multiplies at a time. Chosen: candidates
 STAGES = (2, 3, 4, 5, 8)  # turns of which shared memory has vectors. Chosen: candidates
+_WITHOUT_ASKING = 48 * 1024  # bytes of shared memory of any thread block, by definition of CUDA
 MOST_RING = 64 * 1024  # bytes of these vectors. Chosen: three thread blocks then share a processor of an H100
 _MOST_THREADS = 512  # of a thread block. Chosen: as `gpu.cost` has no wider ones
 _WRITTEN_OUT = 1024  # products that are unrolled, at most. Chosen: as `matmul_tile` has them
@@ -26,8 +27,23 @@ _MOST_NUMBERS = 112  # registers of a thread for its numbers. Chosen: 512 thread
 _OVERLAP = 0.5  # share of the second longest time that adds to the longest: assumed, as fitted for GEMM in float32
 # Bytes per cycle of a large GPU between its memory and the last cache: assumed, 90 % of 4.8 TB/s at 1.755 GHz.
 _MEMORY = 2460.0
+_MOST_LEFT = 32 * 1024  # bytes of a left operand in shared memory. Chosen: 16 KB are left for sums
+# Cycles of a turn for which only other threads can make up: with its left operand in shared memory, assumed, and from
+# memory, measured on an H200 (2026-11-29, benchmarks/few_rows.py).
+_TURN, _TURN_LOADING = 250, 1100
+# Bytes by which each run of neighbouring bytes takes longer from memory: fitted to runs of 32, 64 and 128 bytes on an
+# H200 (2026-11-29).
+_RUN_BYTES = 9.6
 MEMORY_LATENCY = 1000  # cycles of a copy from memory while all processors read: assumed (2026-11-29)
 MEMORY_RATES = BlockRates(memory=_MEMORY, by_warp=machine.ISSUED_BY_WARP, overlap=_OVERLAP, second=GRAPH_LAUNCH)
+
+
+def launches(static: int, dynamic: int) -> bool:
+    """Whether CUDA starts a thread block with so many bytes of shared memory of both kinds.
+
+    TVM's runtime asks for more than 48 KB only where the dynamic part alone has so many.
+    """
+    return dynamic >= _WITHOUT_ASKING or static + dynamic <= _WITHOUT_ASKING
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,8 @@ class Few:
         Bytes of a number of the right operand.
     read : int
         Numbers that are loaded for one of the left operand.
+    left_bytes : int
+        Bytes of the left operand of a batch.
     """
 
     batch: int
@@ -58,6 +76,12 @@ class Few:
     vector: int
     bytes: int
     read: int = 1
+    left_bytes: int = 0
+
+    @property
+    def staged(self) -> int:
+        """Bytes of it that thread blocks keep in shared memory."""
+        return self.left_bytes if self.left_bytes <= _MOST_LEFT else 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,8 @@ class FewTile:
         Whether they lie along the depth.
     sides : int
         Products of the same left operand.
+    left_bytes : int
+        Bytes of the left operand in shared memory; 0 if threads load it where they multiply.
     """
 
     rows: int
@@ -96,6 +122,7 @@ class FewTile:
     unit: int = 1
     along: bool = False
     sides: int = 1
+    left_bytes: int = 0
 
     splits = 1
     band = 0
@@ -117,9 +144,15 @@ class FewTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Static shared memory of a thread block for the sums of warps, and of parts of them, in bytes."""
+        """Static shared memory of a thread block, in bytes: the left operand, sums of warps, and of parts of them."""
         partial = self.slices // self.within
-        return 2 * FLOAT_BYTES * partial * self.sides * self.rows * self.columns if partial > 1 else 0
+        sums = 2 * FLOAT_BYTES * partial * self.sides * self.rows * self.columns if partial > 1 else 0
+        return self.left_bytes + sums
+
+    @property
+    def staged(self) -> bool:
+        """Whether the left operand is in shared memory."""
+        return self.left_bytes > 0
 
     @property
     def loads(self) -> int:
@@ -153,9 +186,12 @@ class FewParams(TileParams):
 def able(tile: FewTile, few: Few, limits: Limits) -> bool:
     """Whether a thread block of a tile is within the limits, and its warps are whole."""
     powers = all(each & (each - 1) == 0 and each > 0 for each in (tile.threads_across, tile.slices))
-    same = tile.rows == few.rows and tile.sides == few.sides and tile.along == few.along
+    same = (
+        tile.rows == few.rows and tile.left_bytes == few.staged and tile.sides == few.sides and tile.along == few.along
+    )
     shape = tile.unit == few.vector if few.along else (tile.unit, tile.own) == (1, few.vector)
-    ahead = tile.steps > 0 and tile.stages > 1 and tile.ring_bytes(few.bytes) <= MOST_RING
+    ring = tile.ring_bytes(few.bytes)
+    ahead = tile.steps > 0 and tile.stages > 1 and ring <= MOST_RING and launches(tile.shared_bytes, ring)
     return powers and same and shape and ahead and tile.threads % WARP == 0 and fits(tile, limits)
 
 
@@ -173,6 +209,7 @@ def candidates(few: Few, limits: Limits) -> list[FewTile]:
                         unit=few.vector if few.along else 1,
                         along=few.along,
                         sides=few.sides,
+                        left_bytes=few.staged,
                     )
                     written = few.rows * tile.loads * few.vector
                     small = written <= _WRITTEN_OUT and tile.values <= _MOST_NUMBERS and steps * slices <= units
@@ -191,12 +228,14 @@ def described(tile: FewTile, few: Few) -> BlockKernel:
     each = numbers * (few.rows + 1) + 4 * tile.loads + few.read * few.rows * tile.steps * tile.unit
     loaded = tile.threads * tile.loads * few.vector * few.bytes
     finish = tile.sides * tile.rows * tile.own * (2 * tile.within.bit_length() + tile.slices // tile.within)
-    matrix = few.sides * few.batch * few.columns * few.depth * few.bytes
+    run = few.bytes * (few.depth if tile.along else tile.columns)
+    matrix = few.sides * few.batch * few.columns * few.depth * few.bytes * (1 + _RUN_BYTES / run)
+    chain = _TURN if tile.staged else _TURN_LOADING
     return BlockKernel(
         few.batch * -(-few.columns // tile.columns),
         *(tile.threads, tile.shared_bytes + tile.ring_bytes(few.bytes), tile.values + machine.ADDRESSES),
         work=(BlockWork(turns, instructions=warps * each, loaded=loaded), BlockWork(instructions=warps * finish)),
-        waits=(Wait(turns / ahead + (tile.slices > tile.within), MEMORY_LATENCY),),
+        waits=(Wait(max(turns / ahead, turns * chain / MEMORY_LATENCY) + 1, MEMORY_LATENCY),),
         memory=matrix,
     )
 
