@@ -65,7 +65,7 @@ class CodedWords(Staging):
     def _ring(self, registers, first: bool) -> Ring:
         """Return the ring of some registers of a thread; a kernel has dynamic shared memory for one."""
         many, memory = int(registers.shape[0]) // WIDE, "shared.dyn" if first else "shared"
-        sizes = (WIDE, many, self.tile.threads, self.ahead + 1)
+        sizes = (WIDE, many, self.tile.threads, self.tile.stages)
         return Ring(self.scope, registers.name, str(registers.dtype), *sizes, memory)
 
     def declare(self) -> tirx.Stmt | None:

@@ -73,7 +73,7 @@ class ReadWords(Staging):
         self.words = registers(tile.loads * tile.vector, dtype, "words")
         self.turns, self.rest = divmod(rights[0].depth // tile.unit, tile.slices * tile.steps)
         self.ahead = min(tile.stages - 1, self.turns)
-        self.ring = Ring(scope, "ring", dtype, tile.vector, tile.loads, tile.threads, self.ahead + 1)
+        self.ring = Ring(scope, "ring", dtype, tile.vector, tile.loads, tile.threads, tile.stages)
         dtype = str(left.value(index(0), index(0), index(0)).ty.dtype)
         self.width = left.run(True, most)
         self.rows = shared(tile.rows * left.depth, dtype, "rows") if tile.staged else None

@@ -147,6 +147,7 @@ def words_at_once(panels: Panels, rows: int) -> int:
 
 
 def able(tile: CodedTile, limits: Limits) -> bool:
+    """Whether a thread block of a tile is within the limits of a target."""
     ring = tile.ring_bytes
     return fits(tile, limits) and (not ring or (ring <= MOST_RING and launches(tile.shared_bytes, ring)))
 
