@@ -53,7 +53,13 @@ def with_caches(function: relax.Function, caches: Sequence[Cache]) -> relax.Func
 
 
 def rows_writer(
-    shape: Sequence[int], dtype: str, rows: Sequence[int], axis: int, in_place: bool, made: Kernel | None = None
+    shape: Sequence[int],
+    dtype: str,
+    rows: Sequence[int],
+    axis: int,
+    in_place: bool,
+    made: Kernel | None = None,
+    counted: Kernel | None = None,
 ) -> tirx.PrimFunc:
     """Return the kernel that writes rows into a cache.
 
@@ -65,38 +71,41 @@ def rows_writer(
     ----------
     rows : (int, int)
         1 or the size of the cache's first dimension, and the number of new rows.
-    made : Kernel, optional
-        What makes the new rows, one pointwise stage: its inputs take the place of the new rows among the arguments.
+    made, counted : Kernel, optional
+        What makes the new rows, and their numbers, one pointwise stage: its inputs are arguments in their place.
     """
     sequences, count = rows
     new = [count if at == axis else size for at, size in enumerate(shape)]
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_attr({"tirx.noalias": True, CACHE_AXIS: axis})
         cache = T.arg("cache", T.Buffer(_sizes(shape), dtype))
-        read = [T.arg(name, T.Buffer(sizes, kind)) for name, sizes, kind in _read(new, dtype, made)]
-        numbers = T.arg("rows", T.Buffer(_sizes(rows), "int64"))
+        read, numbers = (
+            [T.arg(name, T.Buffer(sizes, kind)) for name, sizes, kind in each]
+            for each in (_read("fresh", new, dtype, made), _read("rows", rows, "int64", counted))
+        )
         written = cache if in_place else T.arg("written", T.Buffer(_sizes(shape), dtype))
         if not in_place:
             with _points("copy", shape, [cache], [written]) as at:
                 T.buffer_store(written, cache[tuple(at)], at)
-        with _points("write", new, [cache, *read, numbers], [written]) as at:
-            number = numbers[at[0] if sequences > 1 else _int(0), at[axis]]
+        with _points("write", new, [cache, *read, *numbers], [written]) as at:
+            number = _value(counted, numbers, [at[0] if sequences > 1 else _int(0), at[axis]])
             place = tirx.Select(number < 0, number + shape[axis], number)
             with T.If(tirx.all(place >= 0, place < shape[axis])), T.Then():
-                value = read[0][tuple(at)] if made is None else _value(made, read, at)
-                T.buffer_store(written, value, [*at[:axis], place, *at[axis + 1 :]])
+                T.buffer_store(written, _value(made, read, at), [*at[:axis], place, *at[axis + 1 :]])
     return builder.get()
 
 
-def _read(new: Sequence[int], dtype: str, made: Kernel | None) -> list[tuple]:
-    """Return (name, sizes, type) of the tensors that the new rows are made of."""
+def _read(name: str, sizes: Sequence[int], dtype: str, made: Kernel | None) -> list[tuple]:
+    """Return (name, sizes, type) of the tensors that a tensor is made of; of itself if nothing makes it."""
     if made is None:
-        return [("fresh", _sizes(new), dtype)]
+        return [(name, _sizes(sizes), dtype)]
     return [(each.name, list(each.shape), str(each.dtype)) for each in made.inputs]
 
 
-def _value(made: Kernel, read: Sequence, at: Sequence):
-    """Return the number of the new rows at a place, of the tensors `read`."""
+def _value(made: Kernel | None, read: Sequence, at: Sequence):
+    """Return the number at a place, of the tensors `read`."""
+    if made is None:
+        return read[0][tuple(at)]
     (stage,) = made.stages
     value = substitute(stage.body.value, dict(zip(stage.spatial, at, strict=True)))
 

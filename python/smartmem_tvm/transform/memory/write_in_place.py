@@ -30,8 +30,8 @@ class WriteInPlace:
     `KeepCaches` has made sure that nothing else reads ``past``, and passes do not make further readers of it: kernels
     that read ``present`` run after the write. Refused is nothing.
 
-    On GPUs, where all small kernels of a token take about as long, the kernel computes the new rows itself, if one
-    element-wise kernel makes them.
+    On GPUs, where all small kernels of a token take about as long, the kernel computes the new rows and their numbers
+    itself, where one element-wise kernel makes them.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -59,24 +59,24 @@ class _InPlace(PyExprMutator):
             return call
         past, fresh, rows = call.args[1].fields
         shape, numbers = [int(dim) for dim in past.ty.shape], [int(dim) for dim in rows.ty.shape]
-        made, read = self._made(fresh) if _on_gpu() else (None, [fresh])
+        (made, read), (counted, counts) = (self._made(each) if _on_gpu() else (None, [each]) for each in (fresh, rows))
         facts = shape, str(past.ty.dtype.dtype), numbers, self._axes[call.args[0]]
-        gvar = self.builder_.add_func(rows_writer(*facts, in_place=True, made=made), "write_rows")
-        return relax.op.call_tir_inplace(gvar, relax.Tuple([past, *read, rows]), 0, call.ty)
+        gvar = self.builder_.add_func(rows_writer(*facts, in_place=True, made=made, counted=counted), "write_rows")
+        return relax.op.call_tir_inplace(gvar, relax.Tuple([past, *read, *counts]), 0, call.ty)
 
-    def _made(self, fresh: relax.Expr) -> tuple[Kernel | None, list[relax.Expr]]:
-        """Return the element-wise kernel that makes the new rows and what it reads, or None and the rows."""
-        call = self.lookup_binding(fresh) if isinstance(fresh, relax.Var) else None
+    def _made(self, tensor: relax.Expr) -> tuple[Kernel | None, list[relax.Expr]]:
+        """Return the element-wise kernel that makes a tensor and what it reads, or None and the tensor."""
+        call = self.lookup_binding(tensor) if isinstance(tensor, relax.Var) else None
         if not isinstance(call, relax.Call) or not call.op.same_as(_CALL_TIR) or len(call.args) > 2:
-            return None, [fresh]
+            return None, [tensor]
         try:
             kernel = parse(self._kernels[call.args[0]])
         except (Opaque, KeyError):
-            return None, [fresh]
+            return None, [tensor]
         stages = kernel.stages
         pointwise = len(stages) == len(kernel.outputs) == 1 and stages[0].is_pointwise
-        whole = pointwise and len(stages[0].spatial) == len(fresh.ty.shape)
-        return (kernel, list(call.args[1].fields)) if whole else (None, [fresh])
+        whole = pointwise and len(stages[0].spatial) == len(tensor.ty.shape)
+        return (kernel, list(call.args[1].fields)) if whole else (None, [tensor])
 
 
 def _on_gpu() -> bool:
