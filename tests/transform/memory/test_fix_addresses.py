@@ -72,4 +72,4 @@ def test_a_token_is_one_recorded_run_on_cuda():
     assert len(lowered.kernels_per_graph) == 1
     values = [each.value for block in main.body.blocks for each in block.bindings]
     calls = [each for each in values if isinstance(each, tvm.ir.Call) and isinstance(each.op, tvm.ir.GlobalVar)]
-    assert len(calls) <= 4 < lowered.kernels_per_graph[0]
+    assert len(calls) <= 4 <= lowered.kernels_per_graph[0]

@@ -7,7 +7,7 @@ import tvm
 from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...ir.cache_rows import rows_writer
+from ...ir.cache_rows import FIXED_FROM, rows_writer
 from ...ir.kernel import CACHE_AXIS, Kernel, Opaque, parse
 from ...ir.rewrite_calls import rewrite_calls
 from ...target import is_gpu
@@ -51,6 +51,7 @@ class _InPlace(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, kernels: list[ir.GlobalVar]):
         super().__init__(mod)
         self._kernels = {gvar: func for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
+        self._moving = [param for func in mod.functions.values() for param in _moving(func)]
         self._axes = {gvar: int(mod[gvar].attrs[CACHE_AXIS]) for gvar in kernels}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -73,10 +74,18 @@ class _InPlace(PyExprMutator):
             kernel = parse(self._kernels[call.args[0]])
         except (Opaque, KeyError):
             return None, [tensor]
-        stages = kernel.stages
+        read, stages = list(call.args[1].fields), kernel.stages
+        if any(each.same_as(param) for each in read for param in self._moving):
+            return None, [tensor]
         pointwise = len(stages) == len(kernel.outputs) == 1 and stages[0].is_pointwise
         whole = pointwise and len(stages[0].spatial) == len(tensor.ty.shape)
-        return (kernel, list(call.args[1].fields)) if whole else (None, [tensor])
+        return (kernel, read) if whole else (None, [tensor])
+
+
+def _moving(func) -> list[relax.Var]:
+    """Return the parameters of a function whose addresses change from call to call, where others stay."""
+    fixed = (func.attrs or {}).get(FIXED_FROM) if isinstance(func, relax.Function) else None
+    return [] if fixed is None else list(func.params)[: int(fixed)]
 
 
 def _on_gpu() -> bool:
