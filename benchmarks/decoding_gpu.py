@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 import traceback
@@ -118,8 +119,8 @@ def ours(rows: int, layers: int, tokens: int, copy: float | None, target: str, w
     done = time.perf_counter()
     decoder = sm.Decoder(compiled)
     # The table of tokens is not read, but for a row.
-    read = [each.tensor.numpy() for each in compiled.weights if tuple(each.tensor.shape) != tuple(widths[:2])]
-    weights = sum(each.nbytes for each in read)
+    read = [each.tensor for each in compiled.weights if tuple(each.tensor.shape) != tuple(widths[:2])]
+    weights = sum(math.prod(each.shape) * np.dtype(str(each.dtype)).itemsize for each in read)
     caches = sum(tensor.numpy().nbytes for tensor in decoder._session.caches.values())
     decoder._length = rows - tokens - 1
     found = timed(lambda _: decoder.feed([1]), tokens, lambda: None)  # `feed` returns scores on the host

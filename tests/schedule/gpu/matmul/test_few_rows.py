@@ -4,10 +4,14 @@
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx
+from onnx import helper, numpy_helper
+from tvm import ir, te, tirx
 
+import smartmem_tvm as sm
 from cuda_on_cpu import run, source_of
+from smartmem_tvm.ir.graph import private_calls
 from smartmem_tvm.ir.kernel import parse
+from smartmem_tvm.pipeline import graph_phases, lower_phases, run_phases
 from smartmem_tvm.schedule.choose import choose, plan_of
 from smartmem_tvm.schedule.core.decisions import DECISIONS
 from smartmem_tvm.schedule.gpu.matmul.few_rows import GpuFewRows
@@ -151,6 +155,30 @@ def test_a_left_operand_that_is_chosen(tmp_path):
     q, table, cache, out = (each.astype("float64") for each in given.values())
     other = np.concatenate([-q[:, width // 2 :], q[:, : width // 2]], 1)
     wanted = np.einsum("hd,hjd->hj", q + other * table, np.repeat(cache, 3, 0))
+    np.testing.assert_allclose(out, wanted, rtol=0, atol=4e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_constant_matrices_are_turned(gated, tmp_path):
+    """Where the result has few columns, so that thread blocks would read short runs of a row of the matrix."""
+    random, depth, columns = np.random.default_rng(0), 1024, 64
+    weights = [random.standard_normal((depth, columns)).astype("float32") for _ in range(1 + gated)]
+    nodes = [helper.make_node("MatMul", ["x", f"w{n}"], [f"y{n}" if gated else "y"]) for n in range(1 + gated)]
+    nodes += [helper.make_node("Mul", ["y0", "y1"], ["y"])] if gated else []
+    x, y = (helper.make_tensor_value_info(name, 1, (1, size)) for name, size in (("x", depth), ("y", columns)))
+    stored = [numpy_helper.from_array(each, f"w{n}") for n, each in enumerate(weights)]
+    model = helper.make_model(helper.make_graph(nodes, "product", [x], [y], stored), ir_version=10)
+    options = sm.Options(precision="half")
+    with CUDA:
+        mod = run_phases(sm.from_onnx(model), graph_phases(CUDA), options)
+        ((gvar, (call,)),) = private_calls(mod).items()
+        func = run_phases(mod, lower_phases(CUDA)[:1], options)[gvar.name_hint].with_attr("global_symbol", "main")
+    row = random.standard_normal((1, depth)).astype("float32")
+    values = [each.value.numpy() if isinstance(each, ir.Constant) else row for each in call.args[1].fields]
+    assert [each.shape for each in values if each is not row] == [(columns * (1 + gated), depth)]
+    out = np.full((1, columns), np.nan, "float32")
+    run(func, CUDA, dict(zip([each.name for each in func.params], [*values, out], strict=True)), tmp_path)
+    wanted = np.prod([row.astype("float64") @ each for each in weights], 0)
     np.testing.assert_allclose(out, wanted, rtol=0, atol=4e-3 * np.abs(wanted).max())
 
 

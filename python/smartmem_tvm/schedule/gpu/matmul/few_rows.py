@@ -15,6 +15,7 @@ from ....ir.walk import loads
 from ....target import has_matrix_instructions
 from ...core.contraction import Contraction, contraction_of
 from ...core.decisions import decide, declined, priced
+from ...core.expressions import uses
 from ...core.nest import Scope, fresh, index
 from ...core.reduction import reduction_of
 from ..gemm.operand import Operand
@@ -29,6 +30,7 @@ from .few_tile import VECTOR_BYTES, Few, FewParams, able, few_tile, price
 # Numbers that are loaded for one of the left operand, at most. Chosen: a turned head of queries loads seven, four of
 # them places; threads compute it for each of their vectors.
 _MOST_READ = 8
+_GAIN = 1.1  # times the price of a turned matrix from which on it is turned. Chosen: turning takes time once
 _LEAST_BYTES = 8  # of a vector. Chosen: with fewer on their way, a thread waits more than it reads
 
 
@@ -78,6 +80,28 @@ class GpuFewRows(GpuRule):
     def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
+
+
+def worth_turning(kernel: Kernel, params: FewParams) -> list:
+    """Return the matrices of a folded kernel that this rule would read faster with the depth innermost in memory."""
+    found = _found(kernel)
+    if found is None or found.few.along:
+        return []
+    few, vector = found.few, VECTOR_BYTES // found.few.bytes
+    turned = replace(few, along=True, vector=vector)
+    now, then = few_tile(few, params), few_tile(turned, params)
+    if now is None or then is None or few.depth % vector:
+        return []
+    pays = _GAIN * price(then, turned, params).cycles < price(now, few, params).cycles
+    return _matrices(found) if pays else []
+
+
+def _matrices(found: _Found) -> list:
+    """Return the tensors of the right operands; none of them if one is no plain matrix of depth by columns."""
+    b, j, k = (fresh(name) for name in ("b", "j", "k"))
+    read = [right.value(b, j, k) for right in found.rights]
+    plain = (len(each.indices) == 2 and uses(each.indices[0], [k]) and not uses(each.indices[0], [j]) for each in read)
+    return [each.source for each in read] if all(plain) else []
 
 
 def _found(kernel: Kernel) -> _Found | None:

@@ -21,6 +21,9 @@ _STEPS = (1, 2, 4, 8)  # vectors of each column that a thread multiplies at a ti
 STAGES = (2, 3, 4, 5, 8)  # turns of which shared memory has vectors. Chosen: candidates
 _WITHOUT_ASKING = 48 * 1024  # bytes of shared memory of any thread block, by definition of CUDA
 MOST_RING = 64 * 1024  # bytes of these vectors. Chosen: three thread blocks then share a processor of an H100
+# Threads of a thread block, at least, if there are tiles with so many: with 64 most tiles took twice as long on an H200
+# (2026-11-29, benchmarks/few_rows.py).
+_LEAST_THREADS = 128
 _MOST_THREADS = 512  # of a thread block. Chosen: as `gpu.cost` has no wider ones
 _WRITTEN_OUT = 1024  # products that are unrolled, at most. Chosen: as `matmul_tile` has them
 _MOST_NUMBERS = 112  # registers of a thread for its numbers. Chosen: 512 threads have 128 each
@@ -234,7 +237,10 @@ def described(tile: FewTile, few: Few) -> BlockKernel:
     return BlockKernel(
         few.batch * -(-few.columns // tile.columns),
         *(tile.threads, tile.shared_bytes + tile.ring_bytes(few.bytes), tile.values + machine.ADDRESSES),
-        work=(BlockWork(turns, instructions=warps * each, loaded=loaded), BlockWork(instructions=warps * finish)),
+        work=(
+            BlockWork(turns, instructions=warps * each, loaded=loaded),
+            BlockWork(instructions=warps * finish, loaded=tile.left_bytes),
+        ),
         waits=(Wait(max(turns / ahead, turns * chain / MEMORY_LATENCY) + 1, MEMORY_LATENCY),),
         memory=matrix,
     )
@@ -248,4 +254,5 @@ def price(tile: FewTile, few: Few, params: FewParams) -> Price:
 def few_tile(few: Few, params: FewParams) -> FewTile | None:
     """Return the tile of the least predicted time; None if none is within the limits of a thread block."""
     found = candidates(few, params.limits)
-    return min(found, key=lambda t: (cost.cycles(described(t, few), params), t.threads, t.steps), default=None)
+    large = [each for each in found if each.threads >= _LEAST_THREADS] or found
+    return min(large, key=lambda t: (cost.cycles(described(t, few), params), t.threads, t.steps), default=None)
