@@ -57,11 +57,13 @@ class TurnWeights:
 def turned_matrix(func: tirx.PrimFunc, positions: Collection[int], target: Target) -> Exchange | None:
     """Return a product of few rows with its matrices turned; None if nothing changes. Parameters as of `turned`."""
     wanted = GpuFewRows().ask(func, target, worth_turning) or []
-    kernel = parse(func)
-    numbers = [n for n in positions if any(kernel.inputs[n].same_as(each) for each in wanted)]
-    if not wanted or len(numbers) != len({hash(each) for each in wanted}) or taken_before(GpuFewRows, func, target):
+    if not wanted or taken_before(GpuFewRows, func, target):
         return None
+    kernel = parse(func)
     inputs = kernel.inputs
+    numbers = [n for n in positions if any(inputs[n].same_as(each) for each in wanted)]
+    if len(numbers) != len({hash(each) for each in wanted}):
+        return None
     for number in numbers:
         kernel, _ = reordered(kernel, inputs[number], (1, 0))
     return Exchange(kernel, dict.fromkeys(numbers, np.transpose))
