@@ -4,18 +4,21 @@
 
 python benchmarks/decoding_gpu.py                       # 256 and 2,048 rows, then torch with a static cache
 python benchmarks/decoding_gpu.py --layers 2 --rows 256 --no-torch
+python benchmarks/decoding_gpu.py --small --target opencl    # tries the script out
 
 Widths of Llama 3.2 1B: 2,048 wide, 32 query and 8 key heads of 64, 8,192 between the products of a gated layer, 16
 layers; a vocabulary of 32,000, and weights drawn at random. Each row of the output is one JSON object, printed as soon
 as it is known; a part that fails prints its error and the others go on. The limit is the time in which a copy on the
-device reads the weights of a token and the rows of the caches. torch runs transformers' Llama with a static cache,
-compiled with mode ``reduce-overhead``.
+device reads the weights of a token and the rows of the caches. A row `kernels` has what torch's profiler sees of a few
+tokens: launches of a token and microseconds of each kernel, their sum, and the time from the first to the last. torch
+runs transformers' Llama with a static cache, compiled with mode ``reduce-overhead``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 import traceback
@@ -23,7 +26,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-WIDTH, HEADS, KEY_HEADS, INNER, VOCABULARY = 2048, 32, 8, 8192, 32000
+LARGE, SMALL = (32000, 2048, 32, 8, 8192), (500, 128, 4, 2, 256)
+"""Vocabulary, width, query and key heads, and numbers between the products of a gated layer."""
 _SECONDS = 60  # that a row's tokens may take
 
 
@@ -77,7 +81,7 @@ def bandwidth() -> dict:
     return {"copy_gb_s": 2 * size / min(times) / 1e9}
 
 
-def network(rows: int, layers: int):
+def network(rows: int, layers: int, widths: tuple[int, ...]):
     """Return the network for one token, with caches of so many rows, as a model in memory.
 
     Weights are different parts of one list of random numbers, as drawing a billion takes a quarter of a minute. The
@@ -86,7 +90,8 @@ def network(rows: int, layers: int):
     import decoder_network
     import onnx
 
-    sizes = decoder_network.Decoder(VOCABULARY, WIDTH, layers, HEADS, KEY_HEADS, INNER, rows, 1, decoder_network.WHERE)
+    vocabulary, width, heads, key_heads, inner = widths
+    sizes = decoder_network.Decoder(vocabulary, width, layers, heads, key_heads, inner, rows, 1, decoder_network.WHERE)
     writer = decoder_network._Writer(sizes)
     pool, taken = writer.random.standard_normal(1 << 27, "float32"), 0
 
@@ -103,17 +108,19 @@ def network(rows: int, layers: int):
         onnx.checker.check_model = check
 
 
-def ours(rows: int, layers: int, tokens: int, copy: float | None, target: str) -> dict:
+def ours(rows: int, layers: int, tokens: int, copy: float | None, target: str, widths: tuple[int, ...]) -> dict:
     """Compile the network and decode the last tokens that its caches have room for."""
     import smartmem_tvm as sm
 
     start = time.perf_counter()
-    mod = sm.from_onnx(network(rows, layers))
+    mod = sm.from_onnx(network(rows, layers, widths))
     imported = time.perf_counter()
     compiled = sm.compile(mod, target, sm.Options(caches=True, precision="half" if target == "cuda" else "float32"))
     done = time.perf_counter()
     decoder = sm.Decoder(compiled)
-    weights = sum(each.nbytes for each in compiled.weights) - VOCABULARY * WIDTH * 2
+    # The table of tokens is not read, but for a row.
+    read = [each.tensor for each in compiled.weights if tuple(each.tensor.shape) != tuple(widths[:2])]
+    weights = sum(math.prod(each.shape) * np.dtype(str(each.dtype)).itemsize for each in read)
     caches = sum(tensor.numpy().nbytes for tensor in decoder._session.caches.values())
     decoder._length = rows - tokens - 1
     found = timed(lambda _: decoder.feed([1]), tokens, lambda: None)  # `feed` returns scores on the host
@@ -122,22 +129,70 @@ def ours(rows: int, layers: int, tokens: int, copy: float | None, target: str) -
     if copy:
         limit = (weights + caches) / copy / 1e6
         facts |= {"limit_ms": limit, "over_limit": found["median_ms"] / limit}
+    if target == "cuda":
+        decoder._length = rows - tokens - 1
+        tried(
+            "kernels", lambda: {"rows": rows, "layers": layers, **profiled(lambda: decoder.feed([1]), min(8, tokens))}
+        )
     return facts
 
 
-def theirs(rows: int, layers: int, tokens: int, copy: float | None) -> dict:
+def right(target: str, precision: str) -> dict:
+    """Return how far the scores of some tokens are from those of a CPU, in float32, beside the largest."""
+    import smartmem_tvm as sm
+
+    mod = sm.from_onnx(network(64, 2, SMALL))
+    exact = sm.Decoder(sm.compile(mod, options=sm.Options(caches=True)))
+    found = sm.Decoder(sm.compile(mod, target, sm.Options(caches=True, precision=precision)))
+    apart = 0.0
+    for token in range(3, 60, 2):
+        one, other = exact.feed([token]), found.feed([token])
+        apart = max(apart, float(np.abs(one - other).max() / np.abs(one).max()))
+    near = 1e-5 if precision == "float32" else 2e-2
+    return {"precision": precision, "tokens": exact.length, "apart": apart, "right": apart < near}
+
+
+def profiled(step: Callable[[], object], times: int) -> dict:
+    """Return what torch's profiler sees of a step: launches and microseconds of each kernel, and of all of them."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(times):
+            step()
+        torch.cuda.synchronize()
+    events = [each for each in seen.events() if str(each.device_type).endswith("CUDA")]
+    each: dict[str, list[float]] = {}
+    for event in events:
+        each.setdefault(event.name[:80], []).append(event.time_range.end - event.time_range.start)
+    begin = min(event.time_range.start for event in events)
+    span = (max(event.time_range.end for event in events) - begin) / times
+    rows = [
+        {"kernel": name, "of_a_token": len(us) / times, "us": round(statistics.median(us), 2), "sum": sum(us) / times}
+        for name, us in each.items()
+    ]
+    rows.sort(key=lambda row: -row["sum"])
+    for row in rows:
+        row["sum"] = round(row["sum"], 1)
+    return {"kernels_us": round(sum(map(sum, each.values())) / times, 1), "span_us": round(span, 1), "each": rows}
+
+
+def theirs(rows: int, layers: int, tokens: int, copy: float | None, widths: tuple[int, ...]) -> dict:
     """Decode with transformers' Llama, a static cache, and torch.compile."""
     import torch
     import transformers
     from transformers import StaticCache
 
+    vocabulary, width, heads, key_heads, inner = widths
     config = transformers.LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=INNER,
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=inner,
         num_hidden_layers=layers,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KEY_HEADS,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
         max_position_embeddings=max(rows, 4096),
     )
     with torch.device("cuda"):
@@ -159,7 +214,7 @@ def theirs(rows: int, layers: int, tokens: int, copy: float | None) -> dict:
         one(number)
     torch.cuda.synchronize()
     found = timed(one, tokens, torch.cuda.synchronize)
-    weights = sum(each.numel() * each.element_size() for each in model.parameters()) - VOCABULARY * WIDTH * 2
+    weights = sum(each.numel() * each.element_size() for each in model.parameters()) - vocabulary * width * 2
     facts = {"rows": rows, "layers": layers, "weight_bytes": weights, "torch": torch.__version__, **found}
     return facts | ({"over_limit_of_weights": found["median_ms"] / (weights / copy / 1e6)} if copy else {})
 
@@ -171,12 +226,23 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--target", default="cuda", help="another one tries this script out, in float32")
     parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--right", action="store_true", help="only compare a small network's scores with a CPU's")
+    parser.add_argument("--small", action="store_true", help="small sizes, to try the script on another device")
     args = parser.parse_args()
-    copy = tried("copy", bandwidth).get("copy_gb_s")
+    widths = SMALL if args.small else LARGE
+    if args.right:
+        for precision in ("float32", "half") if args.target == "cuda" else ("float32",):
+            tried("right", lambda precision=precision: right(args.target, precision))
+        return
+    copy = tried("copy", bandwidth).get("copy_gb_s") if args.target == "cuda" else None
+
+    def few(rows: int) -> int:
+        return min(args.tokens, rows // 2)
+
     for rows in args.rows:
-        tried("smartmem", lambda rows=rows: ours(rows, args.layers, min(args.tokens, rows // 2), copy, args.target))
+        tried("smartmem", lambda rows=rows: ours(rows, args.layers, few(rows), copy, args.target, widths))
     for rows in args.rows if not args.no_torch else ():
-        tried("torch", lambda rows=rows: theirs(rows, args.layers, min(args.tokens, rows // 2), copy))
+        tried("torch", lambda rows=rows: theirs(rows, args.layers, few(rows), copy, widths))
 
 
 if __name__ == "__main__":

@@ -90,12 +90,20 @@ def transpose():
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, its kinds of decisions on a CPU and on a GPU, and its constant arguments."""
+    """A kernel, its kinds of decisions on a CPU and on a GPU, and its constant arguments.
+
+    `cuda` are the kinds of decisions there, where they are others than those of OpenCL.
+    """
 
     build: Callable
     cpu: str
     gpu: str
     constants: tuple[int, ...] = ()
+    cuda: str = ""
+
+    def kinds(self, target: str) -> list[str]:
+        found = self.cpu if target == "llvm" else self.gpu
+        return (self.cuda or found if target == "cuda" else found).split()
 
     def func(self) -> tirx.PrimFunc:
         inputs, output, _ = self.build()
@@ -112,7 +120,7 @@ CASES = {
     "matmul": Case(matmul, "matmul", "gpu_matmul"),
     "long matmul": Case(lambda: matmul(9, 520, 12), "matmul", "gpu_matmul"),
     "matmul with a weight": Case(matmul, "matmul", "gpu_matmul", (1,)),
-    "vector with a weight": Case(lambda: matmul(1, 96, 10), "matmul", "gpu_rows", (1,)),
+    "vector with a weight": Case(lambda: matmul(1, 96, 10), "matmul", "gpu_rows", (1,), "gpu_few_rows"),
     "batched matmul": Case(batched, "matmul", "gpu_matmul"),
     "convolution": Case(convolution, "slide", "gpu_window_product"),
     "grouped": Case(grouped, "slide", "gpu_window_slide"),

@@ -114,8 +114,9 @@ inline uint32_t tvm_builtin_cuda_cvta_generic_to_shared(const void* p) {
 
 inline void copy(uint32_t to, const void* from, uint32_t size, uint32_t there) {
   open_copies.push_back([=] {
-    std::memset(memory + to, 0, size);
-    std::memcpy(memory + to, from, there);
+    unsigned char* place = memory + int32_t(to);  // static shared memory may lie before the dynamic one
+    std::memset(place, 0, size);
+    std::memcpy(place, from, there);
   });
 }
 inline void commit_copies() { copies.push_back(std::move(open_copies)); open_copies.clear(); }
@@ -180,6 +181,16 @@ inline float of_four_max(float value) {
 }
 inline float of_four_sum(float value) {
   return of_four(value, [](float a, float b) { return a + b; });
+}
+
+// The value of the lane whose number differs by these bits.
+inline float __shfl_xor_sync(uint, float value, int bits, int) {
+  auto& team = warp();
+  std::memcpy(&team.words[lane()][0], &value, 4);
+  team.arrive.arrive_and_wait();
+  std::memcpy(&value, &team.words[lane() ^ bits][0], 4);
+  team.arrive.arrive_and_wait();
+  return value;
 }
 
 template <typename T, typename R, typename S>

@@ -67,7 +67,7 @@ def test_every_rule_is_asked_in_one_order():
     assert [each.name for each in default_rules()] == [each.name for each in (*cpu_rules(), *gpu_rules())]
     assert [each.name for each in before(Matmul)] == ["Depthwise", "Bfloat16Product", "Slide", "CodedProduct"]
     assert [each.name for each in after(Matmul)] == ["Window", "RowChains", "Rows", "Elementwise"]
-    assert [each.name for each in before(WindowSlide)] == ["GpuCoded", "GpuMatrix", "WindowProduct"]
+    assert [each.name for each in before(WindowSlide)] == ["GpuCoded", "GpuFewRows", "GpuMatrix", "WindowProduct"]
     for target, known in ((CPU, cpu_rules()), (CUDA, gpu_rules()), (OPENCL, gpu_rules())):
         assert [each.name for each in rules_for(target)] == [each.name for each in known]
 

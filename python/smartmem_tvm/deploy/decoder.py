@@ -14,6 +14,8 @@ import numpy as np
 from ..errors import UserError, shape_text
 from ..tables.decoder_inputs import MASKS, POSITIONS
 from .arguments import Parameter, TensorKind
+from .bound import Bound
+from .inference_session import to_numpy
 from .runnable import Runnable
 from .sampling import Sampling
 
@@ -72,6 +74,7 @@ class Decoder:
         self.capacity = _capacity(self._session)
         """Rows of the caches: the most tokens of a sequence."""
         self._length, self._all_scores, self._busy = 0, True, threading.Lock()
+        self._bound: dict[str, tuple[dict[str, np.ndarray], Bound]] = {}
 
     @property
     def length(self) -> int:
@@ -209,12 +212,23 @@ class Decoder:
         """Return the scores after the last token; None if they are only known for the last of padded tokens."""
         name = self._sizes[size]
         given = {param.name: self._argument(param, tokens, size) for param in self._session.functions[name]}
-        found = self._session.run(given, function=name)[self._logits]
+        run = self._session.run if self._session.vm.on_cpu else self._run_bound
+        found = run(given, function=name)[self._logits]
         scores = found.reshape(-1, found.shape[-1])
         if len(tokens) < size and len(scores) != size:
             self._all_scores = False  # rows of the padding are written over by the tokens' own
             return None
         return scores[len(tokens) - 1] if len(scores) == size else scores[-1]
+
+    def _run_bound(self, given: dict[str, np.ndarray], function: str) -> list[np.ndarray]:
+        """Run a function on another device, where memory for each token's inputs would take longer than a kernel."""
+        if function not in self._bound:
+            own = {name: np.array(array) for name, array in given.items()}
+            self._bound[function] = own, self._session.bind(own, function=function)
+        own, bound = self._bound[function]
+        for name, array in given.items():
+            own[name][...] = array
+        return self._session.stated(to_numpy(bound.run()), function)
 
     def _argument(self, param: Parameter, tokens: np.ndarray, size: int) -> np.ndarray:
         dims, dtype = param.kind.dims, param.kind.dtype

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from .kernel import CACHE_AXIS
+from .._tvm import mapped
+from .kernel import CACHE_AXIS, Kernel, substitute
 
 CACHES = "smartmem.caches"
 """Function attribute: its caches as JSON, one `Cache` each."""
@@ -51,7 +52,15 @@ def with_caches(function: relax.Function, caches: Sequence[Cache]) -> relax.Func
     return function.with_attr(CACHES, json.dumps([asdict(each) for each in caches]))
 
 
-def rows_writer(shape: Sequence[int], dtype: str, rows: Sequence[int], axis: int, in_place: bool) -> tirx.PrimFunc:
+def rows_writer(
+    shape: Sequence[int],
+    dtype: str,
+    rows: Sequence[int],
+    axis: int,
+    in_place: bool,
+    made: Kernel | None = None,
+    counted: Kernel | None = None,
+) -> tirx.PrimFunc:
     """Return the kernel that writes rows into a cache.
 
     Its arguments are the cache (`shape`), the new rows (the same, but for ``rows[1]`` along `axis`) and their numbers
@@ -62,24 +71,49 @@ def rows_writer(shape: Sequence[int], dtype: str, rows: Sequence[int], axis: int
     ----------
     rows : (int, int)
         1 or the size of the cache's first dimension, and the number of new rows.
+    made, counted : Kernel, optional
+        What makes the new rows, and their numbers, one pointwise stage: its inputs are arguments in their place.
     """
     sequences, count = rows
     new = [count if at == axis else size for at, size in enumerate(shape)]
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_attr({"tirx.noalias": True, CACHE_AXIS: axis})
         cache = T.arg("cache", T.Buffer(_sizes(shape), dtype))
-        fresh = T.arg("fresh", T.Buffer(_sizes(new), dtype))
-        numbers = T.arg("rows", T.Buffer(_sizes(rows), "int64"))
+        read, numbers = (
+            [T.arg(name, T.Buffer(sizes, kind)) for name, sizes, kind in each]
+            for each in (_read("fresh", new, dtype, made), _read("rows", rows, "int64", counted))
+        )
         written = cache if in_place else T.arg("written", T.Buffer(_sizes(shape), dtype))
         if not in_place:
             with _points("copy", shape, [cache], [written]) as at:
                 T.buffer_store(written, cache[tuple(at)], at)
-        with _points("write", new, [cache, fresh, numbers], [written]) as at:
-            number = numbers[at[0] if sequences > 1 else _int(0), at[axis]]
+        with _points("write", new, [cache, *read, *numbers], [written]) as at:
+            number = _value(counted, numbers, [at[0] if sequences > 1 else _int(0), at[axis]])
             place = tirx.Select(number < 0, number + shape[axis], number)
             with T.If(tirx.all(place >= 0, place < shape[axis])), T.Then():
-                T.buffer_store(written, fresh[tuple(at)], [*at[:axis], place, *at[axis + 1 :]])
+                T.buffer_store(written, _value(made, read, at), [*at[:axis], place, *at[axis + 1 :]])
     return builder.get()
+
+
+def _read(name: str, sizes: Sequence[int], dtype: str, made: Kernel | None) -> list[tuple]:
+    """Return (name, sizes, type) of the tensors that a tensor is made of; of itself if nothing makes it."""
+    if made is None:
+        return [(name, _sizes(sizes), dtype)]
+    return [(each.name, list(each.shape), str(each.dtype)) for each in made.inputs]
+
+
+def _value(made: Kernel | None, read: Sequence, at: Sequence):
+    """Return the number at a place, of the tensors `read`."""
+    if made is None:
+        return read[0][tuple(at)]
+    (stage,) = made.stages
+    value = substitute(stage.body.value, dict(zip(stage.spatial, at, strict=True)))
+
+    def load(each):
+        found = next(new for old, new in zip(made.inputs, read, strict=True) if each.source.same_as(old))
+        return found[tuple(each.indices)]
+
+    return mapped(value, (ir.TensorLoad, load))
 
 
 @contextmanager

@@ -47,6 +47,7 @@ from .gpu.dlight_rules import OneThreadEach, Shared, Tiled, TvmRule
 from .gpu.elementwise import GpuElementwise
 from .gpu.fallback import GpuLoops
 from .gpu.matmul.coded import GpuCoded
+from .gpu.matmul.few_rows import GpuFewRows
 from .gpu.matmul.matmul import GpuMatmul
 from .gpu.matrix.matrix import GpuMatrix
 from .gpu.rows.rows import GpuRows
@@ -61,7 +62,7 @@ def _cpu_families() -> list[NestRule]:
 
 
 def _gpu_families() -> list[NestRule]:
-    products = [GpuCoded(), GpuMatrix(), *window_rules(), GpuMatmul()]
+    products = [GpuCoded(), GpuFewRows(), GpuMatrix(), *window_rules(), GpuMatmul()]
     return [*products, GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]
 
 

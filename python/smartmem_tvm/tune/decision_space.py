@@ -237,6 +237,17 @@ def _gpu_coded(kind: Kind) -> None:
     kind.number("words", (1, 2, 4, 8), kind["words"])
 
 
+def _gpu_few_rows(kind: Kind) -> None:
+    """Add the genes of few rows and numbers; the rule itself checks the limits of a thread block."""
+    kind.number("columns", (4, 8, 16, 32, 64, 128, 256), max(4, 2 * kind["columns"]))
+    kind.number("slices", (1, 2, 4, 8, 16, 32, 64, 128), max(1, kind["units"]))
+    kind.number("steps", (1, 2, 4, 8), max(1, kind["units"]))
+    kind.number("stages", (2, 3, 4, 5, 8))
+    if kind["along"]:
+        kind.number("own", (1, 2, 4))
+    kind.requires(lambda slices, steps: slices * steps <= 2 * kind["units"], "slices", "steps")
+
+
 def _gpu_matrix(kind: Kind) -> None:
     """Add the genes of tiles of warps; the rule itself checks the limits of a thread block and divisibility."""
     kind.number("rows", (16, 32, 64, 128, 256))
@@ -334,6 +345,7 @@ _KINDS: dict[str, Callable[[Kind], None]] = {
     "transpose": _transpose,
     "gpu_matmul": _gpu_matmul,
     "gpu_coded": _gpu_coded,
+    "gpu_few_rows": _gpu_few_rows,
     "gpu_matrix": _gpu_matrix,
     "gpu_matrix_attention": _gpu_matrix_attention,
     "gpu_window_product": _gpu_window_product,

@@ -22,20 +22,24 @@ from ....ir.codes import WORD
 from ....ir.half import FLOAT, HALF
 from ....target import Limits
 from ...core.coded_panels import Panels
-from ...core.expressions import largest_divisor
-from ...core.nest import UNROLL, VECTOR, Scope, allocate, block, index, on_chip, store
+from ...core.nest import UNROLL, VECTOR, Scope, block, index, on_chip, store
 from ..guards import guard
-from ..launch import registers, shared, when
+from ..launch import registers
 from ..machine import VECTOR as WIDE
 from ..sums import Sums
+from . import ptx
 from .operand import Operand
+from .ring import Ring, in_turns
 from .simt import as_vector
-from .skeleton import GpuEpilogue, Place, Staging, Thread
+from .skeleton import Place, Staging, Thread
+from .sliced_rows import SlicedRows
 from .unpacking import Unpacking
 
 
 class CodedWords(Staging):
     """The words and scales of a thread, which it keeps in registers; the micro-kernel reads the left operand itself.
+
+    With several stages they come through shared memory, some turns ahead (`ring`).
 
     Parameters
     ----------
@@ -51,15 +55,65 @@ class CodedWords(Staging):
         self.scales = registers(WIDE, str(panels.scales.dtype), "scales")
         self.points = None if panels.zeros is None else registers(WIDE, str(panels.zeros.dtype), "points")
         points = [] if self.points is None else [self.points]
-        super().__init__(-(-self.turns // tile.slices), [self.words, self.scales, *points])
+        held, rounds = [self.words, self.scales, *points], -(-self.turns // tile.slices)
+        self.rings, self.ahead, self.steps = [], min(tile.stages - 1, rounds), rounds
+        if tile.stages > 1:
+            self.rings = [self._ring(each, n == 0) for n, each in enumerate(held)]
+            rounds = 1
+        super().__init__(rounds, [*(each.buffer for each in self.rings), *held])
+
+    def _ring(self, registers, first: bool) -> Ring:
+        """Return the ring of some registers of a thread; a kernel has dynamic shared memory for one."""
+        many, memory = int(registers.shape[0]) // WIDE, "shared.dyn" if first else "shared"
+        sizes = (WIDE, many, self.tile.threads, self.tile.stages)
+        return Ring(self.scope, registers.name, str(registers.dtype), *sizes, memory)
+
+    def declare(self) -> tirx.Stmt | None:
+        """Keep the sizes of rings."""
+        return block(*(ptx.whole(each.buffer) for each in self.rings)) if self.rings else None
+
+    def end(self) -> tirx.Stmt | None:
+        """Wait until rings may be overwritten by sums."""
+        return ptx.barrier() if self.rings else None
 
     def round(self, place: Place, thread: Thread, step, multiply: Callable) -> tirx.Stmt:
         """Load words and scales, and multiply; `multiply` takes the number of a part of all groups."""
-        turn = self.scope.analyzer.simplify(step * index(self.tile.slices) + thread.slice)
-        each = [turn < index(self.turns)] if self.turns % self.tile.slices else []
-        return guard(each, block(self._load(place, thread, turn), on_chip(lambda: multiply(turn))))
+        if self.rings:
+            return self._through_rings(place, thread, multiply)
+        turn = self._turn(thread, step)
+        loads = (
+            as_vector(self.scope, WIDE, lambda v, b=buffer, n=n, value=value: store(b, value(v), index(n * WIDE) + v))
+            for buffer, n, value in self._vectors(place, thread, turn)
+        )
+        return guard(self._there(turn), block(*loads, on_chip(lambda: multiply(turn))))
 
-    def _load(self, place: Place, thread: Thread, turn) -> tirx.Stmt:
+    def _through_rings(self, place: Place, thread: Thread, multiply: Callable) -> tirx.Stmt:
+        rings = dict(zip((self.words, self.scales, self.points), self.rings, strict=False))
+
+        def start(step) -> tirx.Stmt:
+            turn = self._turn(thread, step)
+            vectors = self._vectors(place, thread, turn)
+            copies = (rings[buffer].copy(thread.number, step, n, value(index(0))) for buffer, n, value in vectors)
+            return guard(self._there(turn), block(*copies))
+
+        def read(step) -> tirx.Stmt:
+            each = ((buffer, n) for buffer, ring in rings.items() for n in range(ring.many))
+            return block(*(rings[buffer].read(thread.number, step, n, buffer, n * WIDE) for buffer, n in each))
+
+        def use(step) -> tirx.Stmt:
+            turn = self._turn(thread, step)
+            return guard(self._there(turn), on_chip(lambda: multiply(turn)))
+
+        return in_turns(self.scope, self.steps, self.ahead, start, read, use)
+
+    def _turn(self, thread: Thread, step):
+        return self.scope.analyzer.simplify(step * index(self.tile.slices) + thread.slice)
+
+    def _there(self, turn) -> list:
+        return [turn < index(self.turns)] if self.turns % self.tile.slices else []
+
+    def _vectors(self, place: Place, thread: Thread, turn) -> list[tuple]:
+        """Return (registers, number of a vector among them, its value as a function of its elements) of a turn."""
         panels, words, simplify = self.panels, self.tile.words, self.scope.analyzer.simplify
         column = simplify(place.column * index(self.tile.columns) + thread.column * index(WIDE))
         panel, first = (simplify(f(column, index(panels.width))) for f in (tirx.floordiv, tirx.floormod))
@@ -68,25 +122,19 @@ class CodedWords(Staging):
         each = index(int(panels.words.shape[2]) // words)
         group, part = (simplify(f(turn, each)) for f in (tirx.floordiv, tirx.floormod))
 
-        def word(w: int) -> tirx.Stmt:
+        def word(w: int) -> Callable:
             at = simplify(part * index(words) + index(w))
-            return as_vector(
-                self.scope,
-                WIDE,
-                lambda v: store(self.words, panels.words[panel, group, at, first + v], index(w * WIDE) + v),
-            )
+            return lambda v: panels.words[panel, group, at, first + v]
 
-        def beside(buffer, source) -> tirx.Stmt | None:
-            if buffer is None:
-                return None
-            return as_vector(self.scope, WIDE, lambda v: store(buffer, source[panel, group, first + v], v))
-
-        loads = [word(w) for w in range(words)]
-        return block(*loads, beside(self.scales, panels.scales), beside(self.points, panels.zeros))
+        found = [(self.words, w, word(w)) for w in range(words)]
+        found.append((self.scales, 0, lambda v: panels.scales[panel, group, first + v]))
+        if self.points is not None:
+            found.append((self.points, 0, lambda v: panels.zeros[panel, group, first + v]))
+        return found
 
 
-class CodedRows:
-    """The micro-kernel: all rows and four columns of a thread, and the sums of its slices.
+class CodedRows(SlicedRows):
+    """The micro-kernel: all rows and four columns of a thread.
 
     Parameters
     ----------
@@ -101,9 +149,9 @@ class CodedRows:
     """
 
     def __init__(self, scope: Scope, source: CodedWords, left: Operand, factor: str, limits: Limits, texels: bool):
-        self.scope, self.source, self.left, self.tile, self.panels = scope, source, left, source.tile, source.panels
+        super().__init__(scope, source.tile, WIDE, WIDE if texels else 1)
+        self.source, self.left, self.panels = source, left, source.panels
         tile, panels = self.tile, self.panels
-        self.run = WIDE if texels else 1
         centre = panels.zero if panels.zeros is None else 1 << panels.bits - 1
         # Short sums in float16 are of codes below one, so that they stay within its range.
         self.unit = 1.0 if factor == FLOAT else 2.0**-panels.bits
@@ -116,32 +164,12 @@ class CodedRows:
         self.right = registers(WIDE, factor, "codes")
         self.terms = registers(tile.rows * panels.in_word, factor, "terms")
         self.added = registers(tile.rows, FLOAT, "added")
-        count = tile.rows * tile.columns
-        # Threads share the slices of a result where there are more of them than results.
-        self.parts = largest_divisor(tile.slices, tile.threads // (count // self.run))
-        self.of_slices = shared(tile.slices * count, FLOAT, "of_slices")
-        self.of_parts = shared(self.parts * count, FLOAT, "of_parts")
 
     @property
     def buffers(self) -> list:
         """Registers, and shared memory for the sums of slices."""
-        tile = self.tile
-        of_slices = [self.of_slices, *([self.of_parts] if self.parts > 1 else [])] if tile.slices > 1 else []
         added = [self.added] if self.source.points is not None else []
-        return [*of_slices, self.sums, self.few, self.right, self.terms, *added]
-
-    def thread(self, number) -> Thread:
-        """Return the place of thread `number`."""
-        across, simplify = index(self.tile.threads_across), self.scope.analyzer.simplify
-        part, column = (simplify(op(number, across)) for op in (tirx.floordiv, tirx.floormod))
-        return Thread(number, part, column, index(0), column)
-
-    def start(self, value) -> tirx.Stmt:
-        """Set the sums to zero, the start value."""
-        return self._results(lambda n: store(self.sums, value, n))
-
-    def _results(self, body: Callable) -> tirx.Stmt:
-        return self.scope.loop(self.tile.results, body, "i", UNROLL)
+        return [*self.merged, self.sums, self.few, self.right, self.terms, *added]
 
     # -- products ----------------------------------------------------------------------------------------------------
 
@@ -204,80 +232,3 @@ class CodedRows:
             off = tirx.const(self.codes.zero, FLOAT) - self.source.points[j].astype(FLOAT)
             total = total + self.added[i] * off
         return store(self.sums, self.sums[n] + self.source.scales[j].astype(FLOAT) * total, n)
-
-    # -- results -----------------------------------------------------------------------------------------------------
-
-    def finish(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
-        """Add the sums of slices, and store the results that exist."""
-        tile = self.tile
-        if tile.slices == 1:
-
-            def own(q):
-                n = q * index(self.run)
-                i, j = (self.scope.simplify(f(n, index(WIDE))) for f in (tirx.floordiv, tirx.floormod))
-                return self._store(place, epilogue, i, thread.column * index(WIDE) + j, lambda v: self.sums[n + v])
-
-            return self.scope.loop(tile.results // self.run, own, "i", UNROLL)
-        return self._merged(place, thread, epilogue)
-
-    def _merged(self, place: Place, thread: Thread, epilogue: GpuEpilogue) -> tirx.Stmt:
-        """Return the sums over slices, each by `parts` threads where there are so many, and the stores of results."""
-        tile, simplify = self.tile, self.scope.analyzer.simplify
-        every, across, run = tile.rows * tile.columns, tile.columns, self.run
-        units = every // run
-
-        def at(part, i, column):
-            return simplify(part * index(every) + i * index(across) + column)
-
-        def put(i):
-            where = lambda v: at(thread.slice, i, thread.column * index(WIDE) + v)  # noqa: E731
-            return as_vector(
-                self.scope, WIDE, lambda v: store(self.of_slices, self.sums[i * index(WIDE) + v], where(v))
-            )
-
-        def total(source, first, count: int, stride: int, unit, v):
-            place = lambda s: simplify((first + index(s * stride)) * index(every) + unit * index(run) + v)  # noqa: E731
-            found = source[place(0)]
-            for s in range(1, count):
-                found = found + source[place(s)]
-            return found
-
-        deposit = self.scope.loop(tile.rows, put, "i", UNROLL)
-        parts, threads = self.parts, tile.threads
-        source, count = self.of_slices, tile.slices
-        halfway = None
-        if parts > 1:
-            own, unit = (simplify(f(thread.number, index(units))) for f in (tirx.floordiv, tirx.floormod))
-            some = as_vector(
-                self.scope,
-                run,
-                lambda v: store(
-                    self.of_parts,
-                    total(self.of_slices, own, tile.slices // parts, parts, unit, v),
-                    simplify(own * index(every) + unit * index(run) + v),
-                ),
-            )
-            halfway = when(None if parts * units == threads else thread.number < index(parts * units), some)
-            source, count = self.of_parts, parts
-
-        def result(c):
-            unit = simplify(c * index(threads) + thread.number)
-            first = unit * index(run)
-            i, column = (simplify(f(first, index(across))) for f in (tirx.floordiv, tirx.floormod))
-            sums = registers(run, FLOAT, "total")
-            added = as_vector(self.scope, run, lambda v: store(sums, total(source, index(0), count, 1, unit, v), v))
-            stored = self._store(place, epilogue, i, column, lambda v: sums[v])
-            inside = allocate([sums], block(added, stored))
-            return inside if units % threads == 0 else when(unit < index(units), inside)
-
-        return block(deposit, halfway, self.scope.loop(-(-units // threads), result, "c", UNROLL))
-
-    def _store(self, place: Place, epilogue: GpuEpilogue, i, column, value: Callable) -> tirx.Stmt:
-        """Finish and store `run` results from a column of the thread block on, if they exist."""
-        product, run, simplify = epilogue.product, self.run, self.scope.analyzer.simplify
-        number = simplify((place.column * index(self.tile.columns) + column) // index(run))
-        # If a row has one vector, its first column is the constant 0: the check of texels cannot derive this.
-        first = index(0) if product.columns == run else number * index(run)
-        stores = as_vector(self.scope, run, lambda v: epilogue.store(value(v), place, simplify(i), first + v))
-        whole = product.columns % self.tile.columns == 0
-        return stores if whole else tirx.IfThenElse(number < index(-(-product.columns // run)), stores, None)

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from tvm import tirx
+from tvm.target import Target
 
 from ....ir.half import FLOAT, HALF
 from ....ir.kernel import Kernel, substitute
 from ....planner.texture_form import TEXEL
+from ....target import has_matrix_instructions
 from ...core.coded_panels import Panels, panels_of
 from ...core.contraction import Contraction, contraction_of
 from ...core.decisions import decide, declined, priced
@@ -18,9 +20,9 @@ from ..gemm.product import MatmulProduct
 from ..gemm.skeleton import GpuGemm
 from ..launch import GpuRule
 from ..machine import VECTOR
-from ..occupancy import fits
 from ..sums import product_type
 from .coded_tile import CodedParams, CodedTile, coded_tile, price
+from .coded_tile import able as able_tile
 
 MOST_ROWS = 8
 """Rows, at most. Chosen: from 8 rows on tensor cores multiply, and threads have registers for as many sums."""
@@ -30,6 +32,11 @@ class GpuCoded(GpuRule):
     """The rule for products of few rows whose weights are stored as integers."""
 
     sizes = CodedParams
+
+    def params_of(self, target: Target) -> CodedParams:
+        """Return the parameters of the target."""
+        params = super().params_of(target)
+        return params.copying() if has_matrix_instructions(target) else params
 
     def plan(self, kernel: Kernel, params: CodedParams) -> GpuGemm | None:
         """Return how a folded kernel is tiled, or None if it is no such product."""
@@ -59,7 +66,8 @@ class GpuCoded(GpuRule):
         def able(other: CodedTile) -> bool:
             words = int(panels.words.shape[2])
             even = other.columns % VECTOR == 0 and other.words > 0 and words % other.words == 0
-            return other.rows == product.rows and even and fits(other, limits)
+            even = even and (other.stages > 1) == params.copies and other.rows == product.rows
+            return even and able_tile(other, limits)
 
         facts = {"columns": product.columns, "words": int(panels.words.shape[2]), "threads": limits.work_group}
         facts |= {"turns": panels.groups * facts["words"]}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 from ....target import GRAPH_LAUNCH, Limits
 from ...core.coded_panels import Panels
@@ -13,6 +14,7 @@ from .. import cost, machine
 from ..cost import BlockKernel, BlockRates, BlockWork, TileParams, Wait
 from ..machine import FLOAT_BYTES, VECTOR, WARP, Processor
 from ..occupancy import fits
+from .few_tile import MEMORY_LATENCY, MEMORY_RATES, MOST_RING, STAGES, launches
 
 PANEL = 32
 """Columns of a panel on a GPU. Chosen: its words are a line of the cache, which eight threads read in vectors."""
@@ -44,12 +46,15 @@ class CodedTile:
         Parts of the depth, each with threads of its own for all results; their sums are added in shared memory.
     words : int
         Words of each column that a thread reads at a time; they are of one group.
+    stages : int
+        Turns of which shared memory has words, all but one on their way; 1 if they are loaded into registers.
     """
 
     rows: int
     columns: int
     slices: int
     words: int
+    stages: int = 1
 
     splits = 1
     band = 0
@@ -71,9 +76,15 @@ class CodedTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a thread block for the sums of its slices, and of parts of the slices, in bytes."""
+        """Static shared memory of a thread block, in bytes: sums of slices, of parts of them, scales on their way."""
         added = 2 * self.slices if self.slices > 1 else 0
-        return FLOAT_BYTES * added * self.rows * self.columns
+        beside = 2 * VECTOR * self.stages * self.threads if self.stages > 1 else 0
+        return FLOAT_BYTES * (added * self.rows * self.columns + beside)
+
+    @property
+    def ring_bytes(self) -> int:
+        """Dynamic shared memory for words on their way, in bytes."""
+        return FLOAT_BYTES * VECTOR * self.words * self.stages * self.threads if self.stages > 1 else 0
 
     @property
     def values(self) -> int:
@@ -83,15 +94,26 @@ class CodedTile:
 
 @dataclass(frozen=True)
 class CodedParams(TileParams):
-    """Properties of a GPU that the rule uses."""
+    """Properties of a GPU that the rule uses.
+
+    Attributes
+    ----------
+    copies : bool
+        Whether asynchronous copies bring words through shared memory (CUDA, compute capability 8.0).
+    """
 
     rates: BlockRates = _RATES
+    copies: bool = False
 
     @classmethod
     def of(cls, limits: Limits) -> CodedParams:
         """Return the parameters of a target with these limits."""
         sizes = cls(limits.at_most(_MOST_THREADS, limits.shared_bytes))
         return sizes if limits.device is None else replace(sizes, processor=Processor.of(limits.device))
+
+    def copying(self) -> CodedParams:
+        """Return the same for a GPU with asynchronous copies."""
+        return replace(self, copies=True, rates=MEMORY_RATES)
 
 
 def described(tile: CodedTile, panels: Panels, columns: int) -> BlockKernel:
@@ -102,11 +124,14 @@ def described(tile: CodedTile, panels: Panels, columns: int) -> BlockKernel:
     each = VECTOR * steps * (tile.rows + _UNPACKED) + tile.rows * steps
     loaded = panels.bytes * tile.columns / (panels.panels * panels.width) / turns
     finish = tile.results + (tile.slices if tile.slices > 1 else 0)
+    ahead = min(tile.stages - 1, turns)
+    waits = (turns / ahead, MEMORY_LATENCY) if ahead else (turns, machine.WINDOW_WAIT)
     return BlockKernel(
         -(-columns // tile.columns),
-        *(tile.threads, tile.shared_bytes, tile.values + machine.ADDRESSES),
+        *(tile.threads, tile.shared_bytes + tile.ring_bytes, tile.values + machine.ADDRESSES),
         work=(BlockWork(turns, instructions=warps * each, loaded=loaded), BlockWork(instructions=warps * finish)),
-        waits=(Wait(turns + (tile.slices > 1), machine.WINDOW_WAIT),),
+        waits=(Wait(waits[0] + (tile.slices > 1), waits[1]),),
+        memory=panels.bytes,
     )
 
 
@@ -121,16 +146,27 @@ def words_at_once(panels: Panels, rows: int) -> int:
     return largest_divisor(int(panels.words.shape[2]), min(most, _MOST_WORDS))
 
 
+def able(tile: CodedTile, limits: Limits) -> bool:
+    """Whether a thread block of a tile is within the limits of a target."""
+    ring = tile.ring_bytes
+    return fits(tile, limits) and (not ring or (ring <= MOST_RING and launches(tile.shared_bytes, ring)))
+
+
 def coded_tile(panels: Panels, rows: int, columns: int, params: CodedParams) -> CodedTile | None:
     """Return the tile of the least predicted time; None if none is within the limits of a thread block."""
     words = words_at_once(panels, rows)
     turns = panels.groups * int(panels.words.shape[2]) // words
-    found = [CodedTile(rows, VECTOR * across, slices, words) for across in _ACROSS for slices in _SLICES]
+    stages = STAGES if params.copies else (1,)
+    sizes = product(_ACROSS, _SLICES, stages)
+    found = [CodedTile(rows, VECTOR * across, slices, words, ring) for across, slices, ring in sizes]
     wide = -(-columns // VECTOR) * VECTOR
     fitting = [
         t
         for t in found
-        if fits(t, params.limits) and t.slices < 2 * turns and t.columns <= max(VECTOR * _ACROSS[0], wide)
+        if fits(t, params.limits)
+        and t.ring_bytes <= MOST_RING
+        and t.slices < 2 * turns
+        and t.columns <= max(VECTOR * _ACROSS[0], wide)
     ]
 
     large = [t for t in fitting if t.threads >= _LEAST_THREADS] or fitting
