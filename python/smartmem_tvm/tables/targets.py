@@ -74,7 +74,7 @@ class Row:
         Whether it has arithmetic in half precision.
     byte_dots : bool
         Whether ``cl_khr_integer_dot_product`` is one instruction for four bytes by four. Mesa's compiler makes
-        ``dp4acc`` of it for Adreno 7xx and 8xx, and shifts and products for Mali, whose drivers have it since r38.
+        ``dp4acc`` of it for Adreno 7xx and 8xx, and shifts and products for Mali.
     work_group : int
         Most threads of a thread block.
     local_bytes : int
