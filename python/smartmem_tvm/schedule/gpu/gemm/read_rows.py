@@ -34,7 +34,7 @@ from .simt import as_vector
 from .skeleton import Place, Staging, Thread
 from .sliced_rows import SlicedRows
 
-_VECTOR_BYTES = 16  # bytes of one access, defined by CUDA
+_VECTOR_BYTES = 16  # bytes of one access, by definition of CUDA
 
 
 class Turn(NamedTuple):
