@@ -23,7 +23,7 @@ from ..machine import WARP
 from .simt import as_vector
 from .skeleton import GpuEpilogue, Place, Thread
 
-_STORED = 4  # sums that a thread stores to shared memory as one vector: 16 bytes, the widest access by definition of CUDA
+_STORED = 4  # sums that a thread stores to shared memory at once: 16 bytes, the widest vector by definition of CUDA
 _EVERYONE = 0xFFFFFFFF  # mask of all lanes of a warp, by definition of CUDA
 
 
