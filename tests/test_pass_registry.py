@@ -51,7 +51,7 @@ MENDS = {
     *("FixTextureStore", "FixVectorizedNests", "FixIntegerTextures", "FixVectorBooleans"),
     *("FixConstants", "FixNarrowIntegers", "FixHalfRemainders", "FixByteBroadcasts", "FixFallingTexels"),
     "FixTexelLanes",
-    *("LeaveFastMath", "SplitByScope", "ScheduleTexels", "OwnNodes"),
+    *("LeaveFastMath", "QuantizeInVectors", "SplitByScope", "ScheduleTexels", "OwnNodes"),
 }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tvm.target import Target
+import tvm
 
 from ...ir.half import HALF
 from ...ir.packings import QUADS
@@ -18,12 +18,10 @@ from .matrix.matrix import LEAST
 from .matrix.matrix_tile import MatrixParams, Shape, shortest
 
 _SIGNED = element_of_bytes("int8", "int8")
-
-
 _HALF = 0.5  # cycles of a product in float16 for each in float32 on phones, by definition of their arithmetic in pairs
 
 
-def bytes_over_floats(target: Target, factors: str) -> Callable[[int, int, int, bool], float] | None:
+def bytes_over_floats(target: tvm.target.Target, factors: str) -> Callable[[int, int, int, bool], float] | None:
     """Return a function of the cycles of bytes over those of floats; None without such instructions.
 
     Its parameters are the rows, columns and depth of a product, and whether it reads windows: without tensor cores
