@@ -24,16 +24,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from matrix_tiles import TARGET
 
 SHAPES = ((2048, 8192), (8192, 2048), (2048, 32000), (2048, 3072))
 """Depth and columns of the products of a Llama of a billion parameters."""
-TARGET = {
-    "kind": "cuda",
-    "arch": "sm_90a",
-    "max_shared_memory_per_block": 49152,
-    "max_threads_per_block": 1024,
-    "thread_warp_size": 32,
-}
 _COLD = 200e6  # bytes of all copies of a matrix, at least: more than three times the last-level cache of an H200
 _ROUNDS = 7
 

@@ -48,7 +48,6 @@ __all__ = [
     "require_schedules",
     "require_weights",
     "run_phases",
-    "smartmem_pipeline",
 ]
 
 PRECISIONS = {
@@ -496,32 +495,3 @@ def _dump(mod: tvm.IRModule, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     for ending in (".py", ".json"):
         write_module(mod, path.with_name(path.name + ending))
-
-
-def smartmem_pipeline(**options) -> tvm.transform.Pass:
-    """Return the pipeline of ``relax_pipeline="smartmem"``, from a Relax module of operators to one for the VM.
-
-    Parameters
-    ----------
-    **options
-        Fields of `Options`.
-
-    Raises
-    ------
-    TypeError
-        If an option does not exist.
-    """
-    known = {field.name for field in fields(Options)}
-    if set(options) - known:
-        raise TypeError(f"unknown option {sorted(set(options) - known)}; the pipeline knows {sorted(known)}")
-    chosen = Options(**options)
-
-    @tvm.transform.module_pass(opt_level=0, name="smartmem.pipeline")
-    def pipeline(mod: tvm.IRModule, _ctx) -> tvm.IRModule:
-        target = tvm.target.Target.current(allow_none=True)
-        if chosen.schedule:
-            require_schedules(target)
-        require_precision(target, chosen.precision)
-        return run_phases(mod, phases_of(target), chosen)
-
-    return pipeline

@@ -45,8 +45,8 @@ exact numbers and no --rtol is given. The exit code is 1 if an output does not p
 
 With --weights int8 or int4 the model is compiled three times: with the weights of the file, which is compared with the
 reference; with the rounded weights as floats; and with their integers, which is compared with those floats. What
-rounding itself changes is shown, and fails nothing. Rows in bytes are not part of the comparison with the reference;
-what they change is shown as well."""
+rounding itself changes is shown, and fails nothing. The comparison with the reference keeps rows in floats;
+the change by rows in bytes is shown, too."""
 
 ROUNDED = "the model with the rounded weights as floats"
 _COLUMNS = ("output", "shape", "dtype", "max abs error", "max rel error", "")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 
 import tvm
 from tvm import relax
@@ -11,7 +12,7 @@ from tvm import relax
 from smartmem_tvm.frontend.relax_module import NotOpen, opened_module, with_dispatch
 from smartmem_tvm.ir.symbolic_inputs import symbolic_functions
 from smartmem_tvm.options import Options
-from smartmem_tvm.pipeline import phases_of, run_phases, smartmem_pipeline
+from smartmem_tvm.pipeline import phases_of, require_precision, require_schedules, run_phases
 from smartmem_tvm.target import is_cpu
 
 _logger = logging.getLogger(__name__)
@@ -35,14 +36,19 @@ def relax_pipeline(**options) -> tvm.transform.Pass:
     TypeError
         If an option does not exist.
     """
-    fixed = smartmem_pipeline(**options)
+    known = {field.name for field in fields(Options)}
+    if set(options) - known:
+        raise TypeError(f"unknown option {sorted(set(options) - known)}; the pipeline knows {sorted(known)}")
     chosen = Options(**options)
 
     @tvm.transform.module_pass(opt_level=0, name="smartmem.pipeline")
     def pipeline(mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
         if not symbolic_functions(mod):
-            return fixed(mod)
+            if chosen.schedule:
+                require_schedules(target)
+            require_precision(target, chosen.precision)
+            return run_phases(mod, phases_of(target), chosen)
         try:
             if target is not None and not is_cpu(target):
                 raise NotOpen(f"dimensions stay open on CPUs, and the target is '{target.kind.name}'")

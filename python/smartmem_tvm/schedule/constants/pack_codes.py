@@ -16,7 +16,6 @@ from ...ir.codes import BYTE, BYTES_IN_WORD, EIGHT, FOUR, IN_WORD, WORD, Codes, 
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
 from ...ir.kernel import Kernel, Stage, substitute
-from ...ir.packings import QUADS
 from ...target import is_cpu, is_gpu
 from ..core.coded_panels import group_of
 from ..core.contraction import Contraction, contraction_of
@@ -27,7 +26,7 @@ from ..core.reduction import reduction_of
 from ..core.rule import is_open, target_of
 from ..cpu.coded_plan import LONG, VECTORS
 from ..cpu.matmul import Matmul
-from ..cpu.packed_vectors import has_byte_pairs, has_dot
+from ..cpu.packed_vectors import has_byte_products
 from ..cpu.params import CpuParams
 from ..gpu.machine import VECTOR
 from ..gpu.matmul.coded_tile import PANEL
@@ -99,8 +98,7 @@ class _Order:
         """Return the order of a target with these parameters."""
         if isinstance(params, GpuMatmulParams):
             return cls(VECTOR, PANEL // VECTOR, BYTES_IN_WORD, BYTES_IN_WORD)
-        integers = has_dot(QUADS.name, params) or has_byte_pairs(params)
-        return cls(params.lanes, VECTORS, 1, BYTES_IN_WORD if integers else 1)
+        return cls(params.lanes, VECTORS, 1, BYTES_IN_WORD if has_byte_products(params) else 1)
 
     def width(self, columns: int) -> int:
         """Return the columns of a panel."""

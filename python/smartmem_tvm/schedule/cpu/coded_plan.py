@@ -19,7 +19,7 @@ from .cost import CodedStep, Done, FromMemory, QuadStep, Work
 from .gemm.axis import Span
 from .gemm.chunks import Chunks
 from .matmul_operands import ContractionOperands
-from .packed_vectors import has_byte_pairs, has_dot
+from .packed_vectors import has_byte_products, has_dot
 from .params import FEW_REGISTERS, CpuParams
 
 VECTORS = 4
@@ -69,7 +69,7 @@ class CodedPlan(ContractionOperands):
         codes = codes_of(self.left(None, row, step)) if codes_of(self.contraction.left) is not None else None
         if codes is None or not codes.value.same_as(codes.load) or str(codes.load.ty.dtype) != BYTE:
             return None
-        if self.panels.in_word == 1 or not (has_dot(QUADS.name, self.params) or has_byte_pairs(self.params)):
+        if self.panels.in_word == 1 or not has_byte_products(self.params):
             return None
         return group_of(codes.scale, step, self.depth)
 

@@ -284,9 +284,10 @@ class QuadStep:
 
     def cycles(self, params: CpuParams) -> float:
         """Return the cycles of the four steps."""
-        dots = 1 if has_dot(QUADS.name, params) else 2  # a product and a sum
-        unpacked = self.vectors * (machine.CODE_MASKED if self.masked or not has_dot(QUADS.name, params) else 0.0)
-        return max(_busy(dots * self.height * self.vectors, self.height) + unpacked, machine.FMA_LATENCY / 2)
+        dots = has_dot(QUADS.name, params)
+        instructions = 1 if dots else 2  # a product and a sum
+        unpacked = self.vectors * (machine.CODE_MASKED if self.masked or not dots else 0.0)
+        return max(_busy(instructions * self.height * self.vectors, self.height) + unpacked, machine.FMA_LATENCY / 2)
 
 
 @dataclass(frozen=True)

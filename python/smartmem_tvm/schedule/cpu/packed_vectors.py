@@ -53,6 +53,11 @@ def has_byte_pairs(params: CpuParams) -> bool:
     return params.lanes in _BYTE_PAIRS and has_dot(PAIRS.name, params)
 
 
+def has_byte_products(params: CpuParams) -> bool:
+    """Whether the processor has instructions that multiply vectors of bytes: quads, or pairs."""
+    return has_dot(QUADS.name, params) or has_byte_pairs(params)
+
+
 def adder(packing: Packing, lanes: int, params: CpuParams) -> Callable | None:
     """Return a function that adds dot products to sums, None if the processor has no instruction for it.
 

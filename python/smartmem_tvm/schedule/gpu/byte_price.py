@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a product of bytes costs on a GPU beside the product of the floats that the bytes stand for."""
+"""The predicted time of a product of bytes on a GPU, beside that of the same product in floats."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def in_turns(
     Parameters
     ----------
     first : tirx.Stmt, optional
-        What is done before the first turn, while its copies are on their way.
+        Runs before the first turn, while its copies are on their way.
     """
 
     def begin(turn) -> tirx.Stmt:
