@@ -77,7 +77,7 @@ class GpuMatmul(GpuRule):
         tile = self.tile or best_gpu_tile(*extents, choosing) or best_gpu_tile(*extents, params)
         if tile is None:
             return declined("no tile of the candidates is within the limits of the target")
-        tile = tile if self.tile else deepened(tile, product.depth, params)
+        tile = tile if self.tile else deepened(tile, product.depth, choosing)
         limits = params.limits
         facts = dict(zip(("batch", "rows", "columns", "depth"), extents, strict=True))
         facts |= {"threads": limits.work_group, "shared": limits.shared_bytes, "texels": texels}
