@@ -61,7 +61,7 @@ def assembly(tile: Tile, target: tvm.target.Target) -> str:
         return tvm.compile(scheduled, target=target).mod.inspect_source("s")
 
 
-def innermost(text: str) -> tuple[list[str], int]:
+def innermost(text: str, product: re.Pattern = _PRODUCT) -> tuple[list[str], int]:
     """The loop with the most multiplications, and how many instructions multiply in it."""
     lines, labels, best = text.splitlines(), {}, ([], 0)
     for number, line in enumerate(lines):
@@ -69,7 +69,7 @@ def innermost(text: str) -> tuple[list[str], int]:
             labels[label[1]] = number
         elif (branch := _BRANCH.match(line)) and branch[1] in labels:
             body = [each for each in lines[labels[branch[1]] + 1 : number + 1] if not _LABEL.match(each)]
-            products = sum(bool(_PRODUCT.match(each)) for each in body)
+            products = sum(bool(product.match(each)) for each in body)
             if products > best[1]:
                 best = body, products
     return best
@@ -80,11 +80,21 @@ def cycles_of(tile: Tile, processor: str, lanes: int, mca: str) -> float:
     loop, products = innermost(assembly(tile, target_of(processor)))
     if not products:
         raise UserError(f"No loop that multiplies was found in a product of {tile.height} x {tile.width}.")
-    command = [mca, "-mtriple=aarch64-linux-gnu", f"-mcpu={processor}", f"-iterations={_TURNS}"]
-    code = "\n".join(each for each in loop if not each.strip().startswith("."))
-    said = subprocess.run(command, input=code, capture_output=True, text=True, check=True).stdout
     steps = products / (tile.height * -(-tile.width // lanes))
-    return int(_CYCLES.search(said)[1]) / _TURNS / steps
+    return counted([each for each in loop if not each.strip().startswith(".")], processor, mca) / steps
+
+
+def counted(code: list[str], processor: str, mca: str) -> float:
+    """Cycles of a turn of a loop by LLVM's model of a processor."""
+    command = [mca, "-mtriple=aarch64-linux-gnu", f"-mcpu={processor}", f"-iterations={_TURNS}"]
+    said = subprocess.run(command, input="\n".join(code), capture_output=True, text=True, check=True).stdout
+    return int(_CYCLES.search(said)[1]) / _TURNS
+
+
+def mca_program() -> str | None:
+    """The newest `llvm-mca`: older ones take the model of another processor for some."""
+    names = (*(f"llvm-mca-{version}" for version in range(30, 13, -1)), "llvm-mca")
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def total(tile: Tile, rows: int, columns: int, cycles: dict[Tile, float], params: CpuParams) -> float:
@@ -133,9 +143,7 @@ def main() -> int:
     parser.add_argument("processors", nargs="*", default=list(PROCESSORS), help="names that LLVM knows")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     args = parser.parse_args()
-    # The newest: older ones take the model of another processor for some.
-    names = (*(f"llvm-mca-{version}" for version in range(30, 13, -1)), "llvm-mca")
-    mca = next(filter(None, map(shutil.which, names)), None)
+    mca = mca_program()
     if mca is None:
         parser.error("llvm-mca is not installed: it is in Debian's package llvm-16")
     rows = []

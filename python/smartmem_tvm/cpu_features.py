@@ -13,6 +13,7 @@ from .errors import UserError
 
 TILES = ("amx-tile", "amx-bf16", "avx512bf16")  # LLVM's names: AMX tiles and products, and rounding of vectors
 BYTE_TILES = ("amx-tile", "amx-int8")
+ARM_DOTS = ("i8mm", "dotprod")  # dot products of unsigned and signed bytes, and of bytes of one sign
 _AS_LINUX_SAYS = {
     "amx-tile": "amx_tile",
     "amx-bf16": "amx_bf16",
@@ -42,7 +43,9 @@ def _on_linux_with(features: Sequence[str], target: tvm.target.Target) -> bool:
 
 
 def has_quads(target: tvm.target.Target) -> bool:
-    """Whether a CPU multiplies its widest vectors of bytes four by four and adds them to sums (VNNI)."""
+    """Whether a CPU multiplies its widest vectors of bytes four by four and adds them to sums (VNNI, i8mm, dotprod)."""
+    if codegen.target_has_features("neon", target):
+        return any(codegen.target_has_features(each, target) for each in ARM_DOTS)
     wide = codegen.target_has_features("avx512f", target)
     return codegen.target_has_features("avx512vnni" if wide else "avxvnni", target)
 

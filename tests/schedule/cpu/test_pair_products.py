@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PairProducts: integers that are multiplied two by two, with the processor's instruction, and those that are not."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -24,8 +26,9 @@ HERE = ("cpu", *CPUS[1:])
 def target(cpu: str) -> tvm.target.Target:
     if cpu == "cpu":
         return parse_target(cpu)
-    if cpu == "aarch64":
-        return parse_target('{"kind": "llvm", "mtriple": "aarch64-linux-gnu"}')
+    if cpu.startswith("aarch64"):
+        features = [f"+{each}" for each in cpu.split("+")[1:]]
+        return parse_target(json.dumps({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": features}))
     return parse_target(f'{{"kind": "llvm", "mcpu": "{cpu}", "num-cores": 2}}')
 
 
@@ -86,7 +89,14 @@ def test_weights_are_pairs_and_vectors_of_them_one_instruction(cpu, weights, kep
 
 
 @pytest.mark.parametrize(
-    ("cpu", "name"), [("haswell", "dot of pairs"), ("alderlake", "dot of quads"), ("aarch64", "fma")]
+    ("cpu", "name"),
+    [
+        ("haswell", "dot of pairs"),
+        ("alderlake", "dot of quads"),
+        ("aarch64", "fma"),
+        ("aarch64+dotprod", "dot of quads"),
+        ("aarch64+dotprod+i8mm", "dot of quads"),
+    ],
 )
 def test_plans_note_the_micro_kernel(cpu, name):
     after, _ = paired(product("uint8", wide(-128, 127).astype("int8")), cpu)
@@ -106,6 +116,13 @@ def test_unsigned_and_signed_bytes_are_quads_where_there_is_an_instruction(cpu, 
     assert f"vpdpbusd.{lanes}" in scheduled
     x = wide(0, 255, (26, 12)).astype("uint8")
     np.testing.assert_array_equal(compile(mod, target("cpu")).run(x)[0], x.astype("int32") @ weights)
+
+
+@pytest.mark.parametrize(("feature", "instruction"), [("dotprod", "neon.udot"), ("i8mm", "neon.usdot")])
+def test_quads_of_arm(feature, instruction):
+    after, _ = paired(product("uint8", wide(-128, 127).astype("int8")), f"aarch64+{feature}")
+    with target(f"aarch64+{feature}"):
+        assert instruction in ScheduleKernels()(after).script()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 """The instructions of CPUs that multiply vectors of packed integers (`ir.packings`) and add up what belongs together.
 
 On processors with VNNI, LLVM fuses the one for pairs with the addition to a sum into one instruction. The one for quads
-adds to a sum itself; for processors without it there is `split_quads`. `_DOTS` is the table of them.
+adds to a sum itself; for processors without it there is `split_quads`. Processors of Arm have one for quads where they
+have the feature i8mm, and one for bytes of one sign with dotprod. `_DOTS` is the table of them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _QUADS = {
     8: "llvm.x86.avx512.vpdpbusd.256",
     4: "llvm.x86.avx512.vpdpbusd.128",
 }
+_ARM_LANES = 4
+_ARM_QUADS, _ARM_UNSIGNED = "llvm.aarch64.neon.usdot", "llvm.aarch64.neon.udot"
+_OFFSET = 0x80808080 - (1 << 32)
+"""Four bytes of 128, which turn signed bytes into unsigned ones and back, as an int32."""
 
 
 def dot_pieces(width: int, lanes: int) -> list[tuple[int, int]] | None:
@@ -104,6 +109,33 @@ def _quads_added(lanes: int) -> Callable | None:
     return add
 
 
+def _arm_quads_added(lanes: int) -> Callable | None:
+    if lanes != _ARM_LANES:
+        return None
+    return lambda sums, left, right: _arm(_ARM_QUADS, sums, left, right)
+
+
+def _arm_unsigned_added(lanes: int) -> Callable | None:
+    """Return the same for processors that multiply bytes of one sign only: ``u * s = u * (s + 128) - u * 128``.
+
+    The last product is one of the left operand alone, so that LLVM computes it once for all columns of a row.
+    """
+    if lanes != _ARM_LANES:
+        return None
+
+    def add(sums, left, right):
+        offset = tirx.Broadcast(tirx.const(_OFFSET, INTEGER), lanes)
+        zeros = tirx.Broadcast(tirx.const(0, INTEGER), lanes)
+        return _arm(_ARM_UNSIGNED, sums, left, right ^ offset) - _arm(_ARM_UNSIGNED, zeros, left, offset)
+
+    return add
+
+
+def _arm(name: str, sums, left, right):
+    quarters = (_as(each, "int8", 4 * _ARM_LANES) for each in (left, right))
+    return tirx.call_llvm_pure_intrin(f"{INTEGER}x{_ARM_LANES}", name, sums, *quarters)
+
+
 @dataclass(frozen=True)
 class _Dot:
     """A dot-product instruction.
@@ -126,11 +158,13 @@ class _Dot:
 _DOTS = (
     _Dot(PAIRS.name, {16: "avx512bw", 8: "avx2", 4: "sse2"}, _pairs_added),
     _Dot(QUADS.name, {16: "avx512vnni", 8: "avxvnni", 4: "avxvnni"}, _quads_added),
+    _Dot(QUADS.name, {_ARM_LANES: "i8mm"}, _arm_quads_added),
+    _Dot(QUADS.name, {_ARM_LANES: "dotprod"}, _arm_unsigned_added),
 )
 """Of several for one packing, the first that the processor has is taken."""
 
 
-def bytes_added(sums, unsigned, signed, lanes: int, dots: bool):
+def bytes_added(sums, unsigned, signed, lanes: int, dots: Callable | None):
     """Return sums plus the products of vectors of unsigned and signed bytes.
 
     Parameters
@@ -139,11 +173,11 @@ def bytes_added(sums, unsigned, signed, lanes: int, dots: bool):
         Of `lanes` sums of four products in 32 bits, or of twice as many sums of two products in 16 bits.
     unsigned, signed : expression
         Vectors of quads; without `dots`, the unsigned bytes are below 16.
-    dots : bool
-        Whether the processor adds up four products (VNNI).
+    dots : callable or None
+        Adds four products to each sum (`adder` of quads), where the processor does so.
     """
-    if dots:
-        return _quads_added(lanes)(sums, unsigned, signed)
+    if dots is not None:
+        return dots(sums, unsigned, signed)
     quarters = (_as(each, "int8", 4 * lanes) for each in (unsigned, signed))
     return sums + tirx.call_llvm_pure_intrin(f"int16x{2 * lanes}", _BYTE_PAIRS[lanes], *quarters)
 

@@ -20,7 +20,9 @@ from tvm.target import Target
 from ...errors import reason_of
 from ...ir.kernel import Opaque, parse
 from ...target import Limits, is_gpu
+from ..core.reduction import combiner_of
 from ..core.rule import Rule
+from ..core.words import load_of
 from .occupancy import require_limits
 from .operand_views import NAMES, with_views
 
@@ -95,7 +97,9 @@ class TvmRule(Rule):
 class Tiled(TvmRule):
     """A matmul in tiles, each by a group of threads.
 
-    TVM's rule takes operands that are read at plain iterators; here they may be read through any index map.
+    TVM's rule takes operands that are read at plain iterators; here they may be read through any index map. Where a
+    tile ends behind the depth, TVM's rule puts zeros in place of the tensors, which a factor such as `a[i, k] - 15`
+    does not multiply to zero: such factors are operands of their own (docs/tvm-issues.md).
     """
 
     def __init__(self):
@@ -106,12 +110,23 @@ class Tiled(TvmRule):
         if not is_gpu(target):
             return None
         with contextlib.suppress(ScheduleError):
-            plain = super().apply(func, target)
+            plain = super().apply(func, target) if _multiplies_loads(func) else None
             if plain is not None:
                 return plain
         viewed = with_views(func)
         found = super().apply(viewed, target) if viewed is not None else None
         return None if found is None or _stores_a_view(found) else found
+
+
+def _multiplies_loads(func: tirx.PrimFunc) -> bool:
+    """Whether each sum is one of products of two loads, or of casts of loads."""
+    try:
+        found = [combiner_of(stage) for stage in parse(func).stages if stage.reduction]
+    except Opaque:
+        return False
+    terms = [each[1] for each in found if each is not None]
+    sides = [side for term in terms if isinstance(term, tirx.Mul) for side in (term.a, term.b)]
+    return len(sides) == 2 * len(terms) and all(load_of(side) is not None for side in sides)
 
 
 def _stores_a_view(schedule: s_tir.Schedule) -> bool:

@@ -25,7 +25,7 @@ from ....ir.codes import BYTE, BYTES_IN_WORD, FOUR, IN_WORD, WORD, codes_of
 from ....ir.packings import QUADS
 from ...core.nest import SERIAL, UNROLL, allocate, block, index, scratch, store
 from ..coded_plan import CodedPlan
-from ..packed_vectors import bytes_added, has_dot, shorts_added
+from ..packed_vectors import adder, bytes_added, shorts_added
 from .axis import Strip
 from .coded_nest import CodedNest
 
@@ -153,7 +153,7 @@ class _Tile:
     def __init__(self, nest: IntegerNest, rows: Strip, panel, column, group):
         self.nest, self.rows, self.at = nest, rows, (panel, group, column)
         plan, self.lanes = nest.plan, nest.plan.params.lanes
-        self.vectors, self.dots = plan.tile_vectors, has_dot(QUADS.name, plan.params)
+        self.vectors, self.dots = plan.tile_vectors, adder(QUADS, self.lanes, plan.params)
         self.halves = 1 if self.dots or nest.panels.bits == FOUR else 2
         count = plan.sums(rows.size) if self.dots else 1
         width = plan.tile_width
