@@ -77,6 +77,7 @@ class ReadWords(Staging):
         dtype = str(left.value(index(0), index(0), index(0)).ty.dtype)
         self.width = left.run(True, most)
         self.rows = shared(tile.rows * left.depth, dtype, "rows") if tile.staged else None
+        self.early = False  # whether the first copies start before the kernels before are done
         held = [self.rows] if tile.staged else []
         super().__init__(1, [*([self.ring.buffer] if self.turns else []), *held, self.words])
 
@@ -119,6 +120,8 @@ class ReadWords(Staging):
             return guard(there, block(*loads, multiply(Turn(place, own))))
 
         rows = self._stage(place, thread) if tile.staged else None
+        if self.early and self.turns:
+            rows = block(*ptx.depend(), rows)
         whole = in_turns(scope, self.turns, self.ahead, start, read, use, rows) if self.turns else rows
         return block(whole, scope.loop(-(-self.rest // tile.slices), single, "last") if self.rest else None)
 

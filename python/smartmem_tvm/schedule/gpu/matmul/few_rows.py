@@ -10,9 +10,9 @@ from tvm import DataType, tirx
 from tvm.target import Target
 
 from ....ir.half import FLOAT, HALF, RANGES
-from ....ir.kernel import Kernel
+from ....ir.kernel import CONSTANTS, Kernel
 from ....ir.walk import loads
-from ....target import has_matrix_instructions
+from ....target import has_matrix_instructions, launches_early
 from ...core.contraction import Contraction, contraction_of
 from ...core.decisions import decide, declined, priced
 from ...core.expressions import uses
@@ -58,6 +58,11 @@ class GpuFewRows(GpuRule):
         """Whether the target has asynchronous copies and shuffles."""
         return has_matrix_instructions(target)
 
+    def params_for(self, func: tirx.PrimFunc, target: Target) -> FewParams:
+        """Return the parameters of the target, and which arguments are weights where kernels are launched early."""
+        given = (func.attrs or {}).get(CONSTANTS) if launches_early(target) else None
+        return replace(super().params_for(func, target), weights=frozenset(map(int, given or ())))
+
     def plan(self, kernel: Kernel, params: FewParams) -> GpuGemm | None:
         """Return how a folded kernel is tiled, or None if it is no such product."""
         limits = params.limits
@@ -74,6 +79,7 @@ class GpuFewRows(GpuRule):
         priced(lambda: price(tile, few, params))
         scope, last = Scope(), products[-1]
         source = ReadWords(scope, last.left, found.rights, found.casts, tile, last.left.most(limits))
+        source.early = _are_weights(found, kernel, params)
         sides = tuple(each.reduction.accumulator for each in products[:-1])
         return GpuGemm(scope, last, tile, source, ReadRows(scope, source, sides))
 
@@ -141,6 +147,13 @@ def _of(ways: list[Contraction]) -> _Found | None:
     along, vector, size = found[0][0]
     few = Few(last.batch, last.rows, last.columns, last.depth, len(products), along, vector, size, read, _bytes(last))
     return _Found(products, rights, casts[0], few)
+
+
+def _are_weights(found: _Found, kernel: Kernel, params: FewParams) -> bool:
+    """Whether the right operands are weights, which no kernel writes."""
+    weights = [buffer for number, buffer in enumerate(kernel.inputs) if number in params.weights]
+    read = [right.value(index(0), index(0), index(0)).source for right in found.rights]
+    return all(any(each.same_as(weight) for weight in weights) for each in read)
 
 
 def _alike(one: MatmulProduct, other: MatmulProduct) -> bool:
