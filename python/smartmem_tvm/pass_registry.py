@@ -28,6 +28,7 @@ from .schedule.gpu.attention.flash_tile import AttentionParams
 from .schedule.gpu.attention.over_keys import why_not_over_keys
 from .schedule.gpu.attention.row_chains import chain_params, refusal
 from .schedule.gpu.byte_price import bytes_over_floats
+from .schedule.gpu.matmul.few_rows import why_not_few_rows
 from .schedule.gpu.matrix.products import products_on
 from .tables.fusion_policy import SINGLE_ROW_BYTES
 from .tables.precisions import PRECISIONS
@@ -98,6 +99,10 @@ def _fuse_attention(
 def _bound_keys(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     on_gpu = target is not None and is_gpu(target)
     return transform.BoundKeys(partial(why_not_over_keys, target=target) if on_gpu else None)
+
+
+def _norms_into_products(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.NormsIntoProducts(partial(why_not_few_rows, target=target))
 
 
 def _fuse_rows(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -299,6 +304,7 @@ _ENTRIES = (
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     _ours(transform.BoundKeys, make=_bound_keys, needs_target=True),
+    _ours(transform.NormsIntoProducts, make=_norms_into_products, needs_target=True),
     _ours(transform.SkipPositions),
     # Passes over kernels.
     _ours(transform.FixAddresses),

@@ -14,13 +14,14 @@ from ....ir.kernel import CONSTANTS, Kernel
 from ....ir.walk import loads
 from ....target import has_matrix_instructions, launches_early
 from ...core.contraction import Contraction, contraction_of
-from ...core.decisions import decide, declined, priced
+from ...core.decisions import asking, decide, declined, priced
 from ...core.expressions import uses
 from ...core.nest import Scope, fresh, index
 from ...core.reduction import reduction_of
 from ..gemm.operand import Operand
 from ..gemm.product import MatmulProduct
 from ..gemm.read_rows import ReadRows, ReadWords
+from ..gemm.row_statistic import RowStatistic, Statistic, without_statistic
 from ..gemm.skeleton import GpuGemm
 from ..launch import GpuRule
 from ..sums import product_type
@@ -42,6 +43,7 @@ class _Found:
     rights: tuple[Operand, ...]
     casts: tuple[str, ...]
     few: Few
+    statistic: Statistic | None = None
 
 
 class GpuFewRows(GpuRule):
@@ -80,12 +82,21 @@ class GpuFewRows(GpuRule):
         scope, last = Scope(), products[-1]
         source = ReadWords(scope, last.left, found.rights, found.casts, tile, last.left.most(limits))
         source.early = _are_weights(found, kernel, params)
+        if found.statistic is not None:
+            source.with_statistic(RowStatistic(scope, found.statistic, tile.threads, source.width))
         sides = tuple(each.reduction.accumulator for each in products[:-1])
         return GpuGemm(scope, last, tile, source, ReadRows(scope, source, sides))
 
     def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
+
+
+def why_not_few_rows(func: tirx.PrimFunc, target: Target) -> str:
+    """Return why the rule does not take a kernel; empty if it does."""
+    with asking(func) as account:
+        taken = GpuFewRows().planned(func, target) is not None
+    return "" if taken else account.reason or "it is no product of few rows"
 
 
 def worth_turning(kernel: Kernel, params: FewParams) -> list:
@@ -111,7 +122,21 @@ def _matrices(found: _Found) -> list:
 
 
 def _found(kernel: Kernel) -> _Found | None:
-    """Return the products of a kernel: one, or several of the same left operand that make one result."""
+    """Return the products of a kernel: one, or several of the same left operand that make one result.
+
+    A sum over each row may come before them (`gemm.row_statistic`).
+    """
+    statistic, kernel = without_statistic(kernel)
+    found = _found_products(kernel)
+    if statistic is None or found is None:
+        return found
+    last = found.products[-1]
+    if last.batch > 1 or statistic.rows != last.rows or not found.few.staged:
+        return declined("the sum over its rows is not that of rows in shared memory")
+    return replace(found, statistic=statistic)
+
+
+def _found_products(kernel: Kernel) -> _Found | None:
     sums = [stage for stage in kernel.stages if stage.reduction]
     rest = [stage for stage in kernel.stages if not stage.reduction]
     if not sums or len(rest) > 1 or len(kernel.outputs) != 1 or (len(sums) > 1 and not rest):
