@@ -12,7 +12,7 @@
 
 The length is data (`transform.fuse.bound_keys`), so that one recorded graph serves every token. With one part there is
 no second launch. Rows of all query heads that share a key head are together, so that keys and values are read once.
-Milakov and Gimelshein, Online normalizer calculation for softmax; Dao et al., Flash-Decoding for long-context inference.
+Milakov and Gimelshein, Online normalizer calculation for softmax; Dao et al., Flash-Decoding for long contexts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tvm import tirx
+from tvm import DataType, ir, tirx
 from tvm.target import Target
 
 from ....analysis.row_chain import row_chain_of
 from ....ir.half import FLOAT
+from ....ir.index_map import variables
 from ....ir.kernel import KEY_AXIS, Kernel, Opaque
 from ....ir.texels import is_texture
 from ....ir.walk import loads
@@ -35,7 +36,7 @@ from ..gemm.operand import Operand
 from ..gemm.ptx import barrier
 from ..gemm.simt import as_vector
 from ..launch import GpuRule, launch, registers, shared, when
-from .over_keys_tile import KeyShape, KeyTile, able, key_tile
+from .over_keys_tile import VECTOR_BYTES, KeyShape, KeyTile, able, key_tile
 from .softmax import SoftmaxAttention
 
 _LOWEST = -3.4028234663852886e38  # the smallest float32: below all scores but minus infinity. By definition of IEEE 754
@@ -123,7 +124,7 @@ def _shape(attention: SoftmaxAttention) -> KeyShape | None:
     if None in read or read[0] != read[1]:
         return None
     size = read[0]
-    most = 16 // size
+    most = VECTOR_BYTES // size
     return KeyShape(
         chain.batch_count // together,
         together * chain.row_count,
@@ -160,34 +161,25 @@ def _same_for(operand: Operand, many: int) -> bool:
     scope = Scope()
     outer, inner, at, k = (fresh(name) for name in ("outer", "inner", "at", "k"))
     for var, extent in ((outer, operand.batch // many), (inner, many), (at, operand.outer), (k, operand.depth)):
-        scope.analyzer.bind(var, _span(extent))
+        scope.analyzer.bind(var, ir.Range(index(0), index(extent)))
     value = scope.simplify(operand.value(outer * index(many) + inner, at, k))
-    return many == 1 or not any(inner.same_as(var) for var in _variables(value))
-
-
-def _span(extent: int):
-    from tvm import ir
-
-    return ir.Range(index(0), index(extent))
-
-
-def _variables(value):
-    from ....ir.index_map import variables
-
-    return variables(value)
+    return many == 1 or not any(inner.same_as(var) for var in variables(value))
 
 
 def _stored(operand: Operand) -> int | None:
     """Return the bytes of a number of a matrix that is only loaded, and cast; None for any other."""
-    value = operand.value(index(0), index(0), index(0))
-    while isinstance(value, tirx.Cast):
-        value = value.value
+    value = _bare(operand.value(index(0), index(0), index(0)))
     read = loads(value)
     if len(read) != 1 or not value.same_as(read[0]):
         return None
-    from tvm import DataType
-
     return DataType(str(value.ty.dtype)).itemsize
+
+
+def _bare(value):
+    """Return what is in memory of a number that may be cast."""
+    while isinstance(value, tirx.Cast):
+        value = value.value
+    return value
 
 
 class _OverKeys:
@@ -257,16 +249,10 @@ class _OverKeys:
         return body if self.parts == 1 else self.scope.loop(turns, lambda _: body, "turn", most=1)
 
     def _type(self, operand: Operand) -> str:
-        value = operand.value(index(0), index(0), index(0))
-        while isinstance(value, tirx.Cast):
-            value = value.value
-        return str(value.ty.dtype)
+        return str(_bare(operand.value(index(0), index(0), index(0))).ty.dtype)
 
     def _bare(self, operand: Operand, outer, k):
-        value = operand.value(self._batch(index(0)), outer, k)
-        while isinstance(value, tirx.Cast):
-            value = value.value
-        return value
+        return _bare(operand.value(self._batch(index(0)), outer, k))
 
     def _batch(self, row):
         """Return the batch of a row of the thread block."""
@@ -306,7 +292,11 @@ class _OverKeys:
         simplify = self.scope.analyzer.simplify
         column, part = (simplify(f(self.thread, index(across))) for f in (tirx.floormod, tirx.floordiv))
         slices = self.tile.slices(shape)
-        return column * index(shape.value_run), part, (part < index(slices)) if slices * across < self.tile.threads else None
+        return (
+            column * index(shape.value_run),
+            part,
+            (part < index(slices)) if slices * across < self.tile.threads else None,
+        )
 
     def _load_values(self) -> tirx.Stmt:
         shape, tile, run = self.shape, self.tile, self.shape.value_run
@@ -315,9 +305,7 @@ class _OverKeys:
         for i in range(tile.own_values(shape)):
             at = self._there(part + index(i * slices))
             made.append(
-                self._vector(
-                    self.value_words, i * run, run, lambda v, at=at: self._bare(self.values, column + v, at)
-                )
+                self._vector(self.value_words, i * run, run, lambda v, at=at: self._bare(self.values, column + v, at))
             )
         return when(mine, block(*made))
 
@@ -457,8 +445,11 @@ class _OverKeys:
             made.append(when(inside, block(*adds)))
         for r in range(tile.rows):
             to = (part * index(tile.rows) + index(r)) * index(shape.width) + column
-            made.append(self._vector(self.sums, 0, run, lambda v, r=r: self.result[index(r * run) + v]) if False else
-                        as_vector(self.scope, run, lambda v, r=r, to=to: store(self.sums, self.result[index(r * run) + v], to + v)))
+            made.append(
+                as_vector(
+                    self.scope, run, lambda v, r=r, to=to: store(self.sums, self.result[index(r * run) + v], to + v)
+                )
+            )
         return [when(mine, block(*made))]
 
     def _leave(self) -> tirx.Stmt:

@@ -4,16 +4,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from ....target import Limits
 
-_THREADS = 128  # of a thread block, where the target allows. Chosen: four warps hide each other's waits
-_LANES = (8, 4, 2, 1)  # threads along the depth of a key. Chosen: candidates
+# Threads of a thread block, the first that are able: 128 with 32 keys of 64 numbers, and 256 with 128 of them, took
+# least on an H200 (2026-11-29, 256 and 2,048 keys, 32 query and 8 key heads).
+_THREADS = (128, 256, 64, 32)
+# Threads along the depth of a key: four took 2.5 us and eight 2.6, in the same runs; the others are candidates.
+_LANES = (4, 8, 2, 1)
 _KEYS = (32, 64, 128)  # keys of a part. Chosen: candidates; a thread then has its numbers in registers
-_PARTS = 64  # parts of a cache, if they can be that few. Chosen: the second launch reads all of them
-_NUMBERS = 64  # registers of a thread for the numbers of its keys, and of its values. Chosen: half of 128 in all
-_ROWS = 16  # rows that a thread block works on, at most. Chosen: a thread has a sum for each
+# Parts of a cache, if they can be that few: 64 parts of 2,048 keys took 3.9 and 3.6 us in both launches, 16 parts 4.4
+# and 1.8, in the same runs.
+_PARTS = 16
+# Numbers of a thread of its keys, and of its values: 64 instead of 32 took 0.3 us more, in the same runs.
+_NUMBERS = 32
+_ROWS = 16  # rows that share keys, at most. Chosen: more of them are for tiles of rows
+_SUMS = 64  # sums of a thread, of scores or of results, at most. Chosen: half of 128 registers
 _WIDEST = 256  # numbers of a key or of a value, at most. Chosen: as in attention by blocks of keys
+VECTOR_BYTES = 16
+"""Bytes of the widest load, by definition of CUDA."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +131,9 @@ def able(tile: KeyTile, shape: KeyShape, limits: Limits) -> bool:
     """Whether a tile computes an attention within the limits of a target."""
     if shape.group % tile.rows or tile.threads % tile.lanes or tile.keys % (tile.threads // tile.lanes):
         return False
-    if shape.depth % (shape.key_run * tile.lanes) or tile.rows > min(_ROWS, tile.threads):
+    if shape.depth % (shape.key_run * tile.lanes) or tile.rows > tile.threads:
+        return False
+    if tile.rows * max(shape.value_run, tile.own_keys) > _SUMS:
         return False
     if tile.threads > limits.work_group or tile.threads * shape.value_run < shape.width:
         return False
@@ -130,20 +142,13 @@ def able(tile: KeyTile, shape: KeyShape, limits: Limits) -> bool:
 
 
 def key_tile(shape: KeyShape, limits: Limits) -> KeyTile | None:
-    """Return the tile for a shape, or None if no candidate can be used."""
-    if max(shape.depth, shape.width) > _WIDEST:
+    """Return the tile for a shape, or None if no candidate can be used: few parts, and small ones."""
+    if max(shape.depth, shape.width) > _WIDEST or shape.group > _ROWS:
         return None
-    for rows in (each for each in range(min(shape.group, _ROWS), 0, -1) if shape.group % each == 0):
-        found = [
-            KeyTile(rows, keys, threads, lanes)
-            for threads in (_THREADS, 256, 64, 32)
-            for keys in _KEYS
-            for lanes in _LANES
-        ]
-        found = [each for each in found if able(each, shape, limits)]
-        few = [each for each in found if each.parts(shape) <= _PARTS] or found
-        if few:
-            return min(few, key=lambda tile: (tile.threads != _THREADS, tile.keys, -tile.lanes)) if few is not found else max(
-                few, key=lambda tile: tile.keys
-            )
+    for rows in (each for each in range(shape.group, 0, -1) if shape.group % each == 0):
+        every = (KeyTile(rows, *each) for each in product(_KEYS, _THREADS, _LANES))
+        found = [each for each in every if able(each, shape, limits)]
+        few = [each for each in found if each.parts(shape) <= _PARTS]
+        if found:
+            return few[0] if few else next(each for each in found if each.keys == found[-1].keys)
     return None

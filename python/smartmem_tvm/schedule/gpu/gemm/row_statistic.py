@@ -18,7 +18,7 @@ from ....ir.kernel import Kernel, Stage, substitute
 from ....ir.walk import loads
 from ...core.expressions import replace_loads
 from ...core.fold_policies import folded, in_proportion
-from ...core.nest import UNROLL, Scope, block, index, store
+from ...core.nest import UNROLL, Scope, allocate, block, index, store
 from ...core.reduction import combiner_of
 from ..guards import guard
 from ..launch import registers, shared, when
@@ -129,8 +129,6 @@ class RowStatistic:
             body = block(as_vector(self.scope, width, one), *adds)
             return guard([] if vectors % self.threads == 0 else [number < index(vectors)], body)
 
-        from ...core.nest import allocate
-
         return allocate([terms], self.scope.loop(-(-vectors // self.threads), each, "c", UNROLL))
 
     def _shuffled(self) -> list[tirx.Stmt]:
@@ -148,7 +146,9 @@ class RowStatistic:
         """Return an expression with the sums of shared memory in place of those of the kernel."""
         if not any(load.source.same_as(self.statistic.buffer) for load in loads(value)):
             return value
-        return replace_loads(value, lambda load: self._sum(load) if load.source.same_as(self.statistic.buffer) else None)
+        return replace_loads(
+            value, lambda load: self._sum(load) if load.source.same_as(self.statistic.buffer) else None
+        )
 
     def _sum(self, load):
         row = index(0)
