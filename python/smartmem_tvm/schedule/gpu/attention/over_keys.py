@@ -84,8 +84,6 @@ class GpuOverKeys(GpuRule):
             attention = SoftmaxAttention(row_chain_of(kernel))
         except Opaque as reason:
             return declined(str(reason))
-        if attention.lonely is not None and not _is_nought(attention.lonely):
-            return declined("rows without any key have the mean of some values")
         shape = _shape(attention)
         if shape is None:
             return declined("its keys or values have no vectors in memory")
@@ -106,10 +104,6 @@ def why_not_over_keys(func: tirx.PrimFunc, target: Target) -> str:
     with asking(func) as account:
         taken = GpuOverKeys().planned(func, target) is not None
     return "" if taken else account.reason or "no rule takes it"
-
-
-def _is_nought(value) -> bool:
-    return isinstance(value, tirx.FloatImm) and value.value == 0
 
 
 def _shape(attention: SoftmaxAttention) -> KeyShape | None:
@@ -478,7 +472,7 @@ class _OverKeys:
         return self._each(tile.rows * shape.width, one)
 
     def _finish(self, value, total, batch, row, column) -> tirx.Stmt:
-        """Divide, finish and store a result."""
+        """Divide, finish and store a result; where the model replaces NaN it does so by zero, as `BoundKeys` proved."""
         if self.attention.lonely is not None:
             total = tirx.Select(total > _zero(), total, _number(1.0))
         if self.attention.normalised:

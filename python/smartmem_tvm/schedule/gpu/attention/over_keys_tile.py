@@ -10,7 +10,7 @@ from ....target import Limits
 
 # Threads of a thread block, the first that are able: 128 with 32 keys of 64 numbers, and 256 with 128 of them, took
 # least on an H200 (2026-11-29, 256 and 2,048 keys, 32 query and 8 key heads).
-_THREADS = (128, 256, 64, 32)
+_THREADS = (128, 256, 512, 64, 32)
 # Threads along the depth of a key: four took 2.5 us and eight 2.6, in the same runs; the others are candidates.
 _LANES = (4, 8, 2, 1)
 _KEYS = (32, 64, 128)  # keys of a part. Chosen: candidates; a thread then has its numbers in registers
