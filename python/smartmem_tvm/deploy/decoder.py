@@ -234,11 +234,22 @@ class Decoder:
                 self._bound[function] = own, self._session.bind(own, function=function)
             else:
                 self._bound[function] = through.inputs, through
+                for param in params:
+                    through.inputs[param.name][...] = self._argument(param, tokens, size)
         own, bound = self._bound[function]
         for param in params:
-            own[param.name][...] = self._argument(param, tokens, size)
+            self._fill(own[param.name], param, tokens, size)
         found = bound.run()
         return self._session.stated(found if isinstance(bound, HostCall) else to_numpy(found), function)
+
+    def _fill(self, array: np.ndarray, param: Parameter, tokens: np.ndarray, size: int) -> None:
+        """Write an input of a size of the model into its array: what is most often one number, at once."""
+        if len(tokens) == array.size == 1 and param.name == self._roles["ids"]:
+            array[...] = tokens[0]
+        elif array.size == 1 and param.name == self._roles["positions"]:
+            array[...] = self._length
+        elif param.name not in self._others:  # those are there since the first run
+            array[...] = self._argument(param, tokens, size)
 
     def _argument(self, param: Parameter, tokens: np.ndarray, size: int) -> np.ndarray:
         dims, dtype = param.kind.dims, param.kind.dtype
