@@ -64,7 +64,7 @@ class HostCall:
         device: tvm.runtime.Device,
         turn: Callable[[], AbstractContextManager],
     ):
-        self._call, self._memory, self._turn = call, memory, turn
+        self._call, self._memory, self._device, self._turn = call, memory, device, turn
         self._pinned = [tvm.runtime.empty(each.kind.dims, each.kind.dtype, memory) for each in params]
         self._seen = [_Seen(tensor, device) for tensor in self._pinned]
         self._tensors = [tvm.runtime.from_dlpack(each) for each in self._seen]
@@ -83,6 +83,7 @@ class HostCall:
                 self._landed = [(each, _array_in(each)) for each in there]
             for each, (there, _) in zip(found, self._landed, strict=True):
                 each.copyto(there)
+            self._device.sync()  # a copy into pinned memory may go on after the call that starts it
         return [array for _, array in self._landed]
 
 
