@@ -25,8 +25,10 @@ from .planner.layout_problem import FLUID, REDUCTION_DIMENSION
 from .schedule.cpu.winograd.transforms import RESULTS as WINOGRAD_RESULTS
 from .schedule.gpu.attention.flash_attention import takes
 from .schedule.gpu.attention.flash_tile import AttentionParams
+from .schedule.gpu.attention.over_keys import why_not_over_keys
 from .schedule.gpu.attention.row_chains import chain_params, refusal
 from .schedule.gpu.byte_price import bytes_over_floats
+from .schedule.gpu.matmul.few_rows import why_not_few_rows
 from .schedule.gpu.matrix.products import products_on
 from .tables.fusion_policy import SINGLE_ROW_BYTES
 from .tables.precisions import PRECISIONS
@@ -92,6 +94,15 @@ def _fuse_attention(
     shortened = PRECISIONS[options.precision].multiplied in RANGES
     passing = None if known is None else partial(takes, params=known, shortened=shortened)
     return transform.FuseAttention(refusal=partial(refusal, params=chain_params(target)), passing=passing)
+
+
+def _bound_keys(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    on_gpu = target is not None and is_gpu(target)
+    return transform.BoundKeys(partial(why_not_over_keys, target=target) if on_gpu else None)
+
+
+def _norms_into_products(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.NormsIntoProducts(partial(why_not_few_rows, target=target))
 
 
 def _fuse_rows(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -292,7 +303,8 @@ _ENTRIES = (
     _ours(transform.PlanLayout, "FluidML, Algorithms 1-3", _plan_layout, needs_target=True),
     _ours(transform.GatherRows),
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
-    _ours(transform.BoundKeys),
+    _ours(transform.BoundKeys, make=_bound_keys, needs_target=True),
+    _ours(transform.NormsIntoProducts, make=_norms_into_products, needs_target=True),
     _ours(transform.SkipPositions),
     # Passes over kernels.
     _ours(transform.FixAddresses),

@@ -278,6 +278,10 @@ PHASES = (
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     # Then kernels of attention get an input that later graph passes would not know.
     Phase("slices", ("gather-rows", "slice-weights", "bound-keys"), _cpu),
+    # After layouts: weights of products lie as the rule for few rows wants them.
+    Phase("norms", ("norms-into-products",), _cuda),
+    # As on CPUs, the last of the graph passes; after chains, which take attention of small networks.
+    Phase("lengths", ("bound-keys",), _chains),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",

@@ -94,6 +94,11 @@ def has_matrix_instructions(target: tvm.target.Target) -> bool:
     return is_cuda(target) and cuda_architecture(target)[0] >= 80
 
 
+def launches_early(target: tvm.target.Target) -> bool:
+    """Whether a kernel may be launched while the one before still runs: compute capability 9.0 or more."""
+    return is_cuda(target) and cuda_architecture(target)[0] >= 90
+
+
 def has_byte_dots(target: tvm.target.Target) -> bool:
     """Whether a GPU multiplies four bytes by four and adds them up in one instruction.
 

@@ -63,7 +63,7 @@ _NAMES = (
     (r"tvm_builtin_ptx_cp_async_wait_group_async_wait_group_(\d+)\(\)", r"wait_copies(\1)"),
     (r"tvm_builtin_ptx_wgmma_commit_group\w*", "commit_products"),
     (r"tvm_builtin_ptx_wgmma_wait_group\w*_(\d+)\(\)", r"wait_products(\1)"),
-    (r"tvm_builtin_ptx_(?:wgmma_fence|fence_proxy)\w*\(\);", ""),
+    (r"tvm_builtin_ptx_(?:wgmma_fence|fence_proxy|griddepcontrol)\w*\(\);", ""),
     (r"tvm_builtin_ptx_st_vec_shared_v2_f32", "write_pair"),
     (r"tvm_builtin_ptx_ld_vec_shared_v4_f32", "read_four"),
     *((rf"tvm_builtin_ptx_cvt_{name}x2_f32_rn_{name}x2_f32", f"pack<{kind}>") for name, kind in _TYPES.items()),

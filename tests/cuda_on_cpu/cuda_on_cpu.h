@@ -51,6 +51,8 @@ static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline half2 make_half2(half x, half y) { return {x, y}; }
 static inline half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 inline half __float2half_rn(float x) { return half(x); }
+inline half hrsqrt(half x) { return half(1 / std::sqrt(float(x))); }
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 struct alignas(16) uint4 { uint x, y, z, w; };  // eight halves
 static inline uint4 make_uint4(uint x, uint y, uint z, uint w) { return {x, y, z, w}; }
 inline uint __pack_half2(half low, half high) {

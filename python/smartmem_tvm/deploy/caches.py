@@ -160,17 +160,28 @@ class HeldCaches:
         if not caches:
             return function
         held = [(each.input, self.tensors[each.name]) for each in caches]
-        hidden = {each.output for each in caches}
+        given_back = self.without(name, function)
 
         def call(*given):
             tensors = list(given)
             for place, tensor in held:  # in the order of the inputs
                 tensors.insert(len(tensors) if self.plan.last else place, tensor)
-            result = function(*tensors)
-            if whole:
-                return result
-            if isinstance(result, tvm.runtime.Tensor):  # the only result, which is a cache
-                return []
-            return [result[number] for number in range(len(result)) if number not in hidden]
+            return function(*tensors) if whole else given_back(*tensors)
 
         return call
+
+    def of(self, name: str) -> list[tvm.runtime.Tensor]:
+        """Return the caches of a function, in the order of its inputs."""
+        return [self.tensors[each.name] for each in self.plan.functions.get(name, ())]
+
+    def without(self, name: str, function: Callable) -> Callable:
+        """Return a function that leaves out the caches among the results."""
+        hidden = {each.output for each in self.plan.functions.get(name, ())}
+
+        def call(*tensors):
+            result = function(*tensors)
+            if isinstance(result, tvm.runtime.Tensor):  # the only result
+                return [] if hidden else result
+            return [result[number] for number in range(len(result)) if number not in hidden]
+
+        return call if hidden else function

@@ -15,6 +15,7 @@ from ..errors import UserError, shape_text
 from ..tables.decoder_inputs import MASKS, POSITIONS
 from .arguments import Parameter, TensorKind
 from .bound import Bound
+from .host_call import HostCall
 from .inference_session import to_numpy
 from .runnable import Runnable
 from .sampling import Sampling
@@ -74,7 +75,7 @@ class Decoder:
         self.capacity = _capacity(self._session)
         """Rows of the caches: the most tokens of a sequence."""
         self._length, self._all_scores, self._busy = 0, True, threading.Lock()
-        self._bound: dict[str, tuple[dict[str, np.ndarray], Bound]] = {}
+        self._bound: dict[str, tuple[Mapping[str, np.ndarray], Bound | HostCall]] = {}
 
     @property
     def length(self) -> int:
@@ -211,24 +212,44 @@ class Decoder:
     def _run(self, tokens: np.ndarray, size: int) -> np.ndarray | None:
         """Return the scores after the last token; None if they are only known for the last of padded tokens."""
         name = self._sizes[size]
-        given = {param.name: self._argument(param, tokens, size) for param in self._session.functions[name]}
-        run = self._session.run if self._session.vm.on_cpu else self._run_bound
-        found = run(given, function=name)[self._logits]
+        if self._session.vm.on_cpu:
+            given = {param.name: self._argument(param, tokens, size) for param in self._session.functions[name]}
+            found = self._session.run(given, function=name)[self._logits]
+        else:
+            found = self._run_bound(tokens, size, name)[self._logits]
         scores = found.reshape(-1, found.shape[-1])
         if len(tokens) < size and len(scores) != size:
             self._all_scores = False  # rows of the padding are written over by the tokens' own
             return None
-        return scores[len(tokens) - 1] if len(scores) == size else scores[-1]
+        last = scores[len(tokens) - 1] if len(scores) == size else scores[-1]
+        return last if self._session.vm.on_cpu else last.copy()  # the next token's scores may take their place
 
-    def _run_bound(self, given: dict[str, np.ndarray], function: str) -> list[np.ndarray]:
+    def _run_bound(self, tokens: np.ndarray, size: int, function: str) -> list[np.ndarray]:
         """Run a function on another device, where memory for each token's inputs would take longer than a kernel."""
+        params = self._session.functions[function]
         if function not in self._bound:
-            own = {name: np.array(array) for name, array in given.items()}
-            self._bound[function] = own, self._session.bind(own, function=function)
+            through = self._session.host_call(function)
+            if through is None:
+                own = {param.name: np.array(self._argument(param, tokens, size)) for param in params}
+                self._bound[function] = own, self._session.bind(own, function=function)
+            else:
+                self._bound[function] = through.inputs, through
+                for param in params:
+                    through.inputs[param.name][...] = self._argument(param, tokens, size)
         own, bound = self._bound[function]
-        for name, array in given.items():
-            own[name][...] = array
-        return self._session.stated(to_numpy(bound.run()), function)
+        for param in params:
+            self._fill(own[param.name], param, tokens, size)
+        found = bound.run()
+        return self._session.stated(found if isinstance(bound, HostCall) else to_numpy(found), function)
+
+    def _fill(self, array: np.ndarray, param: Parameter, tokens: np.ndarray, size: int) -> None:
+        """Write an input of a size of the model into its array: what is most often one number, at once."""
+        if len(tokens) == array.size == 1 and param.name == self._roles["ids"]:
+            array[...] = tokens[0]
+        elif array.size == 1 and param.name == self._roles["positions"]:
+            array[...] = self._length
+        elif param.name not in self._others:  # those are there since the first run
+            array[...] = self._argument(param, tokens, size)
 
     def _argument(self, param: Parameter, tokens: np.ndarray, size: int) -> np.ndarray:
         dims, dtype = param.kind.dims, param.kind.dtype
@@ -238,7 +259,7 @@ class Decoder:
             padded = np.zeros(size, dtype)
             padded[: len(tokens)] = tokens
             return padded.reshape(dims)
-        places = self._length + np.arange(size)
+        places = np.arange(self._length, self._length + size)
         if param.name == self._roles["positions"]:
             return places[: prod(dims)].astype(dtype).reshape(dims)
         if len(dims) == 2:  # the rows that are taken

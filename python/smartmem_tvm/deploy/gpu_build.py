@@ -21,6 +21,7 @@ from ..ir.walk import stores
 from ..target import is_cuda
 from .argument_checks import without_checks
 from .cuda_compiler import compiling
+from .early_launch import launched_early
 
 # Modules of one network. The number does not depend on this machine's cores, so that a library has the same bytes
 # everywhere.
@@ -93,7 +94,8 @@ def _lower(mod: tvm.IRModule, target: tvm.target.Target, pipeline: str) -> tuple
     lower, finish_host, finish_device = tirx.get_tir_pipeline(pipeline)
     with target:  # each thread has its own current target
         host, kernels = split_host_device_mods(lower(tirx.transform.BindTarget(target)(mod)))
-        return finish_host()(without_checks(host)), [finish_device()(each) for each in kernels.values()]
+        made = [finish_device()(launched_early(each, target)) for each in kernels.values()]
+        return finish_host()(without_checks(host)), made
 
 
 def keeps_binaries(target: tvm.target.Target) -> bool:

@@ -15,9 +15,10 @@ import tvm
 from ..errors import UserError
 from ..ir.public_functions import MAIN
 from ..tune.host import process_cpus
-from .arguments import Parameter, arguments
+from .arguments import Parameter, TensorKind, arguments
 from .bound import Bound, Plan
 from .direct_call import DirectCall, gives_plain, is_plain
+from .host_call import HostCall, pinned_memory
 from .outputs import Output
 from .several_sizes import SizeChoice
 from .tiles import Tiles
@@ -160,6 +161,17 @@ class Session:
         name = self._named(function)
         plan = Plan(name, self.functions[name], self.outputs.get(name, ()), self.vm.device, self.vm.tensor, self.stated)
         return Bound(plan, self.vm[name], self._at_turn, inputs, outputs or {}, states or {})
+
+    def host_call(self, function: str) -> HostCall | None:
+        """Return a call of a function with caches through memory that both the device and this machine read.
+
+        None if there is no such memory, or the function may not copy its inputs first.
+        """
+        memory, held = pinned_memory(self.vm.device), self.vm.caches
+        plain = all(isinstance(each.kind, TensorKind) and not each.kind.stated for each in self.functions[function])
+        if memory is None or held is None or not held.plan.last or not plain:
+            return None
+        return HostCall(self.vm[function], self.functions[function], memory, self.vm.device, self._at_turn)
 
     @contextlib.contextmanager
     def _at_turn(self) -> Iterator[None]:

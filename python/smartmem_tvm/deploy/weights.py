@@ -91,6 +91,7 @@ class Machine(relax.VirtualMachine):
         self._weights = _placed(weights, self.device)
         self._functions = frozenset(functions)
         self.caches = HeldCaches(caches, self.device) if caches else None
+        self._saved: set[str] = set()
 
     @property
     def on_cpu(self) -> bool:
@@ -150,8 +151,21 @@ class Machine(relax.VirtualMachine):
         function = super().__getitem__(name)
         if name not in self._functions:
             return function
+        if self.caches is not None and self.caches.plan.last:
+            return self._bound_last(name)
         bound = (lambda *inputs: function(*inputs, *self._weights)) if self._weights else function
         return bound if self.caches is None else self.caches.called(name, bound)
+
+    def _bound_last(self, name: str) -> Callable:
+        """Return a function with caches that come last: the machine holds them, and the weights.
+
+        Passing them, 150 tensors, for each token would take as long as some kernels.
+        """
+        saved = f"{name}.with_caches"
+        if saved not in self._saved:
+            self.save_function(name, saved, *self.caches.of(name), *self._weights)
+            self._saved.add(saved)
+        return self.caches.without(name, super().__getitem__(saved))
 
 
 def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.runtime.Tensor, ...]:

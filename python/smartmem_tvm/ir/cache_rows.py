@@ -52,47 +52,87 @@ def with_caches(function: relax.Function, caches: Sequence[Cache]) -> relax.Func
     return function.with_attr(CACHES, json.dumps([asdict(each) for each in caches]))
 
 
-def rows_writer(
-    shape: Sequence[int],
-    dtype: str,
-    rows: Sequence[int],
-    axis: int,
-    in_place: bool,
-    made: Kernel | None = None,
-    counted: Kernel | None = None,
-) -> tirx.PrimFunc:
-    """Return the kernel that writes rows into a cache.
+def rows_writer(shape: Sequence[int], dtype: str, rows: Sequence[int], axis: int) -> tirx.PrimFunc:
+    """Return the kernel that makes a cache with new rows: a new tensor.
 
-    Its arguments are the cache (`shape`), the new rows (the same, but for ``rows[1]`` along `axis`) and their numbers
-    (`rows`, int64: one line for each sequence, or one for all; a negative number counts from the end). A row whose
-    number is not in the cache is left out. A fourth argument, for the result, is there unless `in_place`.
+    Its arguments are the cache (`shape`), the new rows (the same, but for ``rows[1]`` along `axis`), their numbers
+    (`rows`, int64: one line for each sequence, or one for all; a negative number counts from the end), and the result.
+    A row whose number is not in the cache is left out.
 
     Parameters
     ----------
     rows : (int, int)
         1 or the size of the cache's first dimension, and the number of new rows.
-    made, counted : Kernel, optional
-        What makes the new rows, and their numbers, one pointwise stage: its inputs are arguments in their place.
     """
-    sequences, count = rows
-    new = [count if at == axis else size for at, size in enumerate(shape)]
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_attr({"tirx.noalias": True, CACHE_AXIS: axis})
         cache = T.arg("cache", T.Buffer(_sizes(shape), dtype))
-        read, numbers = (
-            [T.arg(name, T.Buffer(sizes, kind)) for name, sizes, kind in each]
-            for each in (_read("fresh", new, dtype, made), _read("rows", rows, "int64", counted))
-        )
-        written = cache if in_place else T.arg("written", T.Buffer(_sizes(shape), dtype))
-        if not in_place:
-            with _points("copy", shape, [cache], [written]) as at:
-                T.buffer_store(written, cache[tuple(at)], at)
-        with _points("write", new, [cache, *read, *numbers], [written]) as at:
-            number = _value(counted, numbers, [at[0] if sequences > 1 else _int(0), at[axis]])
-            place = tirx.Select(number < 0, number + shape[axis], number)
-            with T.If(tirx.all(place >= 0, place < shape[axis])), T.Then():
-                T.buffer_store(written, _value(made, read, at), [*at[:axis], place, *at[axis + 1 :]])
+        fresh = T.arg("fresh", T.Buffer(_sizes(_new_rows(shape, rows, axis)), dtype))
+        numbers = T.arg("rows", T.Buffer(_sizes(rows), "int64"))
+        written = T.arg("written", T.Buffer(_sizes(shape), dtype))
+        with _points("copy", shape, [cache], [written]) as at:
+            T.buffer_store(written, cache[tuple(at)], at)
+        with _points("write", _new_rows(shape, rows, axis), [cache, fresh, numbers], [written]) as at:
+            _write(written, fresh[tuple(at)], numbers[_number_of(rows, axis, at)], axis, at)
     return builder.get()
+
+
+def rows_in_place(
+    shape: Sequence[int],
+    dtype: str,
+    rows: Sequence[int],
+    axis: int,
+    made: Sequence[tuple[Kernel | None, Kernel | None]],
+) -> tirx.PrimFunc:
+    """Return the kernel that writes rows into caches of one shape, where they are.
+
+    Its arguments are the caches, and then, for each, what its new rows and their numbers are made of.
+
+    Parameters
+    ----------
+    shape, dtype, rows, axis
+        As for `rows_writer`, of each cache.
+    made : sequence of (Kernel or None, Kernel or None)
+        For each cache, what makes its new rows, and their numbers, one pointwise stage: its inputs are arguments. None:
+        the rows, or the numbers, are an argument.
+    """
+    new = _new_rows(shape, rows, axis)
+    with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
+        T.func_attr({"tirx.noalias": True, CACHE_AXIS: axis})
+        names = [f"cache_{number}" if number else "cache" for number in range(len(made))]
+        caches = [T.arg(name, T.Buffer(_sizes(shape), dtype)) for name in names]
+        read = [
+            [
+                [T.arg(name, T.Buffer(sizes, kind)) for name, sizes, kind in each]
+                for each in (_read("fresh", new, dtype, rows_made), _read("rows", rows, "int64", counted))
+            ]
+            for rows_made, counted in made
+        ]
+        every = [*caches, *(tensor for each in read for part in each for tensor in part)]
+        with _points("write", [len(made), *new], every, caches) as (which, *at):
+            for number, (cache, (values, numbers), kernels) in enumerate(zip(caches, read, made, strict=True)):
+                with T.If(which.equal(_int(number))), T.Then():
+                    place = _value(kernels[1], numbers, _number_of(rows, axis, at))
+                    _write(cache, _value(kernels[0], values, at), place, axis, at)
+    return builder.get()
+
+
+def _new_rows(shape: Sequence[int], rows: Sequence[int], axis: int) -> list[int]:
+    """Return the shape of the new rows of a cache."""
+    return [rows[1] if at == axis else size for at, size in enumerate(shape)]
+
+
+def _number_of(rows: Sequence[int], axis: int, at: Sequence) -> tuple:
+    """Return where the number of the row of a place is."""
+    return at[0] if rows[0] > 1 else _int(0), at[axis]
+
+
+def _write(cache, value, number, axis: int, at: Sequence) -> None:
+    """Store a number of a new row, if the cache has the row."""
+    size = cache.shape[axis]
+    place = tirx.Select(number < 0, number + size, number)
+    with T.If(tirx.all(place >= 0, place < size)), T.Then():
+        T.buffer_store(cache, value, [*at[:axis], place, *at[axis + 1 :]])
 
 
 def _read(name: str, sizes: Sequence[int], dtype: str, made: Kernel | None) -> list[tuple]:

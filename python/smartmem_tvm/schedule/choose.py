@@ -41,6 +41,7 @@ from .cpu.steps import Steps
 from .cpu.window import Window
 from .cpu.within_length import WithinLength
 from .gpu.attention.flash_attention import GpuMatrixAttention
+from .gpu.attention.over_keys import GpuOverKeys
 from .gpu.attention.row_chains import GpuRowChains
 from .gpu.chain import GpuChain
 from .gpu.dlight_rules import OneThreadEach, Shared, Tiled, TvmRule
@@ -63,7 +64,7 @@ def _cpu_families() -> list[NestRule]:
 
 def _gpu_families() -> list[NestRule]:
     products = [GpuCoded(), GpuFewRows(), GpuMatrix(), *window_rules(), GpuMatmul()]
-    return [*products, GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]
+    return [*products, GpuOverKeys(), GpuMatrixAttention(), GpuRowChains(), GpuRows(), GpuElementwise()]
 
 
 def window_rules() -> list[WindowRule]:

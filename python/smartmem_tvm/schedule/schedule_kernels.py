@@ -8,9 +8,12 @@ from collections.abc import Sequence
 
 from tvm import IRModule, ir, tirx
 from tvm.ir.transform import PassContext, module_pass
+from tvm.target import Target
 
-from ..ir.kernel import POSITIONS
+from ..ir.exchange_constants import constant_operands
+from ..ir.kernel import CONSTANTS, POSITIONS
 from ..ir.walk import contains
+from ..target import launches_early
 from .choose import choose, rules_for
 from .core.decisions import DECISIONS, given_rule, in_force
 from .core.plans import PLAN, plan_on
@@ -51,9 +54,10 @@ class ScheduleKernels:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        result = mod.clone()
+        result, weights = mod.clone(), constant_operands(mod) if _launches_early() else {}
         for name, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc) and is_open(func):
+                func = func.with_attr(CONSTANTS, sorted(weights[name])) if name in weights else func
                 with positions_of(func):
                     result[name] = self._schedule(func, name.name_hint)
             if isinstance(func, tirx.PrimFunc) and POSITIONS in (func.attrs or {}):
@@ -76,6 +80,11 @@ class ScheduleKernels:
             _logger.warning("kernel %s: no rule can do as was decided for it (%s)", name, "; ".join(refusals))
             func = self._schedule(func.without_attr(DECISIONS), name)
         return func.with_attr(REFUSALS, refusals) if refusals else func
+
+
+def _launches_early() -> bool:
+    target = Target.current(allow_none=True)
+    return target is not None and launches_early(target)
 
 
 def kernel_rules(mod: IRModule) -> dict[str, dict]:

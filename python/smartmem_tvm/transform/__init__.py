@@ -52,6 +52,7 @@ __getattr__, __dir__, __all__ = lazy(
         "PlanLayout": "layout.plan_layout",
         "PlanMemory": "memory.plan_memory",
         "PoolFirst": "rewrite.pool_first",
+        "NormsIntoProducts": "fuse.norms_into_products",
         "ReadCodes": "fuse.read_codes",
         "RewriteAlgebra": "rewrite.rewrite_algebra.rewrite_algebra",
         "RoundRows": "precision.round_rows",

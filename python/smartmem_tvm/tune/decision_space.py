@@ -248,6 +248,14 @@ def _gpu_few_rows(kind: Kind) -> None:
     kind.requires(lambda slices, steps: slices * steps <= 2 * kind["units"], "slices", "steps")
 
 
+def _gpu_over_keys(kind: Kind) -> None:
+    """Add the genes of attention over keys; the rule itself checks the limits of a thread block and divisibility."""
+    kind.number("rows", (1, 2, 4, 8, 16), kind["group"])
+    kind.number("keys", (32, 64, 128, 256), max(32, 2 * kind["keys"]))
+    kind.number("threads", (32, 64, 128, 256, 512))
+    kind.number("lanes", (1, 2, 4, 8), max(1, kind["depth"]))
+
+
 def _gpu_matrix(kind: Kind) -> None:
     """Add the genes of tiles of warps; the rule itself checks the limits of a thread block and divisibility."""
     kind.number("rows", (16, 32, 64, 128, 256))
@@ -346,6 +354,7 @@ _KINDS: dict[str, Callable[[Kind], None]] = {
     "gpu_matmul": _gpu_matmul,
     "gpu_coded": _gpu_coded,
     "gpu_few_rows": _gpu_few_rows,
+    "gpu_over_keys": _gpu_over_keys,
     "gpu_matrix": _gpu_matrix,
     "gpu_matrix_attention": _gpu_matrix_attention,
     "gpu_window_product": _gpu_window_product,

@@ -128,8 +128,9 @@ class Attention:
         return found | {name: random.standard_normal(self.cache).astype("float32") for name in self.names}
 
 
-def compiled(attention: Attention):
-    return sm.compile(sm.from_onnx(attention.model()), options=sm.Options(caches=True))
+def compiled(attention: Attention, target: str = "llvm"):
+    options = sm.Options(caches=True, merge_chains=False)  # chains of small kernels take attention as small as this
+    return sm.compile(sm.from_onnx(attention.model()), target, options)
 
 
 def expected(attention: Attention, inputs: dict) -> np.ndarray:
@@ -178,6 +179,36 @@ def test_rows_behind_the_last_key_are_not_read(attention):
         if last < lengths(attention.capacity)[-2]:
             found = model.run_whole(beyond(attention, inputs, last))[0]
             np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+ON_GPUS = [
+    Attention("positions", 6, 3, 1, 67, 8, guard=True),
+    Attention("window", 4, 1, 3, 131, 12, low=LEAST),
+    Attention("chosen", 3, 1, 2, 48, 16, low=-np.inf),
+    Attention("added", 2, 2, 1, 257, 64, one_cache=True),
+]
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("attention", ON_GPUS, ids=lambda a: f"{a.mask}-{a.tokens}-{a.capacity}")
+def test_on_gpus_no_row_behind_the_last_key_is_read(attention):
+    model, random = compiled(attention, "opencl"), np.random.default_rng(attention.capacity)
+    assert "up to the last one" in said(model) and "GpuOverKeys" in {each["name"] for each in model.rules.values()}
+    for first in (0, 31, attention.capacity - attention.tokens):
+        inputs, last = attention.inputs(random, first), first + attention.tokens
+        caches = {name: inputs[name].copy() for name in attention.names}
+        for each in caches.values():
+            each[:, :, last:] = np.nan
+        found = model.run_whole({**inputs, **caches})[0]
+        np.testing.assert_allclose(found, expected(attention, inputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.device
+def test_on_gpus_many_rows_read_the_whole_cache():
+    attention = Attention("positions", 8, 2, 5, 64, 8)
+    model, inputs = compiled(attention, "opencl"), attention.inputs(np.random.default_rng(0), 7)
+    assert "20 rows share keys" in said(model)
+    np.testing.assert_allclose(model.run_whole(inputs)[0], expected(attention, inputs), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("mask", ("added", "given"))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import tvm
@@ -14,7 +15,7 @@ from ...analysis.key_axis import key_axis, length_kernel, lengths, mask_of
 from ...analysis.late_division import divide_late
 from ...ir.compose import fresh
 from ...ir.graph import CALL_TIR, Graph, Node, describe, normalise, rewrite_graphs
-from ...ir.kernel import CACHE_AXIS, KEY_AXIS, Opaque, emit, shape_of
+from ...ir.kernel import CACHE_AXIS, KEY_AXIS, Kernel, Opaque, emit, shape_of
 
 _MOST_KERNELS = 3  # scores, softmax, and their products with the values
 
@@ -45,8 +46,17 @@ class BoundKeys:
     1. scores without a mask, and masks that are not float32,
     2. intermediate results that another kernel reads,
     3. kernels that read keys through a map, or do more with them than a softmax and sums of products,
-    4. caches of few rows, for which there is one length only.
+    4. caches of few rows, for which there is one length only,
+    5. on GPUs, attention that `refusal` speaks against.
+
+    Parameters
+    ----------
+    refusal : callable, optional
+        Kernel with its length -> why no rule takes it, or an empty string.
     """
+
+    def __init__(self, refusal: Callable[[tirx.PrimFunc], str] | None = None):
+        self.refusal = refusal
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
@@ -55,13 +65,14 @@ class BoundKeys:
             for gvar, func in mod.functions_items()
             if isinstance(func, tirx.PrimFunc) and CACHE_AXIS in (func.attrs or {})
         }
-        return rewrite_graphs(mod, lambda graph: _Bounds(graph, writers).run()) if writers else mod
+        return rewrite_graphs(mod, lambda graph: _Bounds(graph, writers, self.refusal).run()) if writers else mod
 
 
 @dataclass
 class _Bounds:
     graph: Graph
     writers: dict[ir.GlobalVar, int]
+    refusal: Callable[[tirx.PrimFunc], str] | None = None
     known: list[tuple] = field(default_factory=list)  # (kernel, arguments) and variable of the lengths so far
     log: list[dict] = field(default_factory=list)
 
@@ -86,21 +97,31 @@ class _Bounds:
         decision = {"pass": "BoundKeys", "operator": node.members[-1]}
         try:
             trial, taken, mask = self._attention(node, cache, axis)
+            kernel, key_axis = self._with_length(trial, cache, axis, len(taken))
         except Opaque as why:
             self.log.append({**decision, "action": "kept", "reason": f"attention reads the whole cache: {why}"})
             return
         length = self._length(node, trial, mask)
-        buffer = tirx.decl_buffer([tirx.const(1, "int64")], "int64", "length")
-        at = next(number for number, arg in enumerate(trial.args) if arg.same_as(cache))
-        kernel = divide_late(trial.kernel)
-        trial.kernel = replace(kernel, inputs=(*kernel.inputs, buffer))
+        trial.kernel = kernel
         trial.args = [*trial.args, length]
         self.graph.take(node, trial)
-        node.attrs = {**node.attrs, KEY_AXIS: [at, axis, len(taken)]}
+        node.attrs = {**node.attrs, KEY_AXIS: key_axis}
         for each in taken:
             self.graph.remove(each)
         why = "it reads the keys up to the last one that a row sees"
         self.log.append({**decision, "action": "fused", "into": [node.var.name], "reason": why})
+
+    def _with_length(self, trial: Node, cache, axis: int, taken: int) -> tuple[Kernel, list[int]]:
+        """Return the kernel with a length as its last input, and its attribute `KEY_AXIS`."""
+        buffer = tirx.decl_buffer([tirx.const(1, "int64")], "int64", "length")
+        at = next(number for number, arg in enumerate(trial.args) if arg.same_as(cache))
+        kernel = divide_late(trial.kernel)
+        kernel = replace(kernel, inputs=(*kernel.inputs, buffer))
+        key_axis = [at, axis, taken]
+        why = self.refusal(emit(kernel, {**trial.attrs, KEY_AXIS: key_axis})) if self.refusal is not None else ""
+        if why:
+            raise Opaque(why)
+        return kernel, key_axis
 
     def _attention(self, node: Node, cache, axis: int):
         """Return the node with scores and softmax in its kernel, the nodes that it took, and the mask."""

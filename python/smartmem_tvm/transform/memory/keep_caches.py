@@ -182,7 +182,7 @@ def _write(mod: tvm.IRModule, var: relax.Var, write: RowWrite) -> list[relax.Bin
         rows = emit(relax.op.add(rows, relax.const(np.arange(count)[None], _KIND)))
     if write.circular:
         rows = emit(relax.op.floor_mod(rows, relax.const(shape[write.axis], _KIND)))
-    kernel = rows_writer(shape, dtype, (write.sequences, count), write.axis, in_place=False)
+    kernel = rows_writer(shape, dtype, (write.sequences, count), write.axis)
     gvar = _added(mod, kernel)
     call = relax.call_tir(gvar, relax.Tuple([write.past, new, rows]), relax.TensorType(shape, dtype))
     return [*bindings, relax.VarBinding(var, relax.BlockBuilder().normalize(call))]

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
 import tvm
 from tvm import ir, relax, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...ir.cache_rows import FIXED_FROM, rows_writer
+from ...ir.cache_rows import FIXED_FROM, rows_in_place
+from ...ir.index_map import variables
 from ...ir.kernel import CACHE_AXIS, Kernel, Opaque, parse
-from ...ir.rewrite_calls import rewrite_calls
 from ...target import is_gpu
 
 _CALL_TIR = ir.Op.get("relax.call_tir")
@@ -31,44 +33,104 @@ class WriteInPlace:
     that read ``present`` run after the write. Refused is nothing.
 
     On GPUs, where all small kernels of a token take about as long, the kernel computes the new rows and their numbers
-    itself, where one element-wise kernel makes them.
+    itself, where one element-wise kernel makes them, and one kernel writes the rows of several caches of one shape, as
+    the keys and values of a layer.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every Relax function of `mod`."""
-        kernels = [gvar for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc) and _is_writer(func)]
-        if not kernels:
+        kernels = {gvar: func for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
+        writers = {gvar for gvar, func in kernels.items() if CACHE_AXIS in (func.attrs or {})}
+        if not writers:
             return mod
-        return relax.transform.DeadCodeElimination()(rewrite_calls(mod, _InPlace(mod, kernels)))
+        builder = relax.BlockBuilder(mod)
+        for gvar, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                builder.update_func(gvar, _InPlace(func, builder, kernels, writers).function())
+        return relax.transform.DeadCodeElimination()(builder.get())
 
 
-def _is_writer(func: tirx.PrimFunc) -> bool:
-    return CACHE_AXIS in (func.attrs or {})
+class _Writer(NamedTuple):
+    """A call that writes rows: its binding, its cache, what is equal for all that one launch may write, and parts."""
+
+    binding: relax.VarBinding
+    past: relax.Var
+    facts: tuple
+    made: tuple[Kernel | None, Kernel | None]
+    read: list[relax.Expr]
 
 
-@mutator
-class _InPlace(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule, kernels: list[ir.GlobalVar]):
-        super().__init__(mod)
-        self._kernels = {gvar: func for gvar, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
-        self._moving = [param for func in mod.functions.values() for param in _moving(func)]
-        self._axes = {gvar: int(mod[gvar].attrs[CACHE_AXIS]) for gvar in kernels}
+class _InPlace:
+    """The rewriting of one function."""
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = super().visit_call_(call)
-        if not call.op.same_as(_CALL_TIR) or call.args[0] not in self._axes:
-            return call
+    def __init__(self, function: relax.Function, builder: relax.BlockBuilder, kernels: Mapping, writers: Collection):
+        self._function, self._builder, self._kernels, self._writers = function, builder, kernels, writers
+        self._moving = _moving(function)
+        self._values = {each.var: each.value for block in function.body.blocks for each in block.bindings}
+
+    def function(self) -> relax.Function:
+        old = self._function
+        blocks = [type(block)(self._bindings(list(block.bindings))) for block in old.body.blocks]
+        return relax.Function(old.params, relax.SeqExpr(blocks, old.body.body), old.ret_ty, old.is_pure, old.attrs)
+
+    def _bindings(self, bindings: list) -> list:
+        groups = self._groups(bindings)
+        last = {id(group[-1].binding): group for group in groups}
+        inside = {id(writer.binding) for group in groups for writer in group}
+        result = []
+        for each in bindings:
+            if id(each) in last:
+                result += self._written(last[id(each)])
+            elif id(each) not in inside:
+                result.append(each)
+        return result
+
+    def _groups(self, bindings: list) -> list[list[_Writer]]:
+        """Return the calls that write rows; those that one launch makes, because nothing reads one before the last."""
+        groups: list[list[_Writer]] = []
+        open_groups: list[list[_Writer]] = []
+        for each in bindings:
+            writer = self._writer(each)
+            read = variables(each.value)
+            open_groups = [g for g in open_groups if not any(w.binding.var in read for w in g)]
+            if writer is None:
+                continue
+            group = next((g for g in open_groups if g[0].facts == writer.facts), None) if _on_gpu() else None
+            if group is None:
+                group = []
+                groups.append(group)
+                open_groups.append(group)
+            group.append(writer)
+        return groups
+
+    def _writer(self, binding) -> _Writer | None:
+        call = binding.value
+        if not isinstance(call, ir.Call) or not call.op.same_as(_CALL_TIR) or call.args[0] not in self._writers:
+            return None
         past, fresh, rows = call.args[1].fields
-        shape, numbers = [int(dim) for dim in past.ty.shape], [int(dim) for dim in rows.ty.shape]
+        shape, numbers = (tuple(int(dim) for dim in each.ty.shape) for each in (past, rows))
         (made, read), (counted, counts) = (self._made(each) if _on_gpu() else (None, [each]) for each in (fresh, rows))
-        facts = shape, str(past.ty.dtype.dtype), numbers, self._axes[call.args[0]]
-        gvar = self.builder_.add_func(rows_writer(*facts, in_place=True, made=made, counted=counted), "write_rows")
-        return relax.op.call_tir_inplace(gvar, relax.Tuple([past, *read, *counts]), 0, call.ty)
+        facts = shape, str(past.ty.dtype.dtype), numbers, int(self._kernels[call.args[0]].attrs[CACHE_AXIS])
+        return _Writer(binding, past, facts, (made, counted), [*read, *counts])
+
+    def _written(self, group: list[_Writer]) -> list:
+        """Return the bindings of one launch that writes the rows of some caches."""
+        gvar = self._builder.add_func(rows_in_place(*group[0].facts, [each.made for each in group]), "write_rows")
+        given = relax.Tuple([*(each.past for each in group), *(tensor for each in group for tensor in each.read)])
+        types = [each.binding.var.ty for each in group]
+        if len(group) == 1:
+            call = relax.op.call_tir_inplace(gvar, given, 0, types[0])
+            return [relax.VarBinding(group[0].binding.var, self._builder.normalize(call))]
+        call = self._builder.normalize(relax.op.call_tir_inplace(gvar, given, list(range(len(group))), types))
+        both = relax.DataflowVar("rows_written", call.ty)
+        parts = [self._builder.normalize(relax.TupleGetItem(both, number)) for number in range(len(group))]
+        named = [relax.VarBinding(each.binding.var, part) for each, part in zip(group, parts, strict=True)]
+        return [relax.VarBinding(both, call), *named]
 
     def _made(self, tensor: relax.Expr) -> tuple[Kernel | None, list[relax.Expr]]:
         """Return the element-wise kernel that makes a tensor and what it reads, or None and the tensor."""
-        call = self.lookup_binding(tensor) if isinstance(tensor, relax.Var) else None
-        if not isinstance(call, relax.Call) or not call.op.same_as(_CALL_TIR) or len(call.args) > 2:
+        call = self._values.get(tensor) if isinstance(tensor, relax.Var) else None
+        if not isinstance(call, ir.Call) or not call.op.same_as(_CALL_TIR) or len(call.args) > 2:
             return None, [tensor]
         try:
             kernel = parse(self._kernels[call.args[0]])

@@ -14,7 +14,7 @@ from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.pipeline import graph_phases, lower_phases, run_phases
 from smartmem_tvm.schedule.choose import choose, plan_of
 from smartmem_tvm.schedule.core.decisions import DECISIONS
-from smartmem_tvm.schedule.gpu.matmul.few_rows import GpuFewRows
+from smartmem_tvm.schedule.gpu.matmul.few_rows import GpuFewRows, why_not_few_rows
 from smartmem_tvm.target import parse_target
 
 _FACTS = {"kind": "cuda", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
@@ -197,3 +197,47 @@ def test_other_targets():
         target = parse_target(target) if isinstance(target, str) else tvm.target.Target(target, host="llvm")
         plan = plan_of(GpuFewRows(), product(1, 1, 64, 64, "float32"), target)
         assert plan.reason == "it needs an NVIDIA GPU of compute capability 8.0 or more"
+
+
+def normed(rows, columns, depth, turned, dtype="float16"):
+    """Return the product of a norm's result and a matrix, with the norm's sum over each row in the kernel."""
+    x = te.placeholder((1, rows, depth), dtype, "x")
+    w = te.placeholder((columns, depth) if turned else (depth, columns), dtype, "w")
+    d, k = te.reduce_axis((0, depth)), te.reduce_axis((0, depth))
+
+    def square(b, i):
+        number = x[b, i, d].astype("float32")
+        return te.sum(number * number, d)
+
+    squares = te.compute((1, rows), square, "squares")
+    norm = te.compute(
+        (1, rows, depth),
+        lambda b, i, j: (x[b, i, j].astype("float32") * tirx.rsqrt(squares[b, i] / depth + 1e-5)).astype(dtype),
+        "norm",
+    )
+
+    def term(b, i, j):
+        return te.sum((norm[b, i, k] * (w[j, k] if turned else w[k, j])).astype("float32"), k)
+
+    return te.create_prim_func([x, w, te.compute((1, rows, columns), term, "out")])
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "turned"),
+    [(1, 64, 256, True), (3, 40, 160, False), pytest.param(2, 136, 264, True, marks=pytest.mark.device)],
+)
+def test_a_norm_in_front_of_a_product_is_part_of_it(rows, columns, depth, turned, tmp_path):
+    func = normed(rows, columns, depth, turned).with_attr("global_symbol", "main")
+    assert not why_not_few_rows(func, CUDA)
+    chosen = choose(func, CUDA)
+    assert chosen.plan.rule == "GpuFewRows"
+    given = arrays(np.random.default_rng(rows), func)
+    run(chosen.plan.func, CUDA, given, tmp_path)
+    x, w = (given[name].astype("float64") for name in ("x", "w"))
+    wanted = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) @ (w.T if turned else w)
+    np.testing.assert_allclose(given["out"], wanted, rtol=0, atol=2e-3 * np.abs(wanted).max())
+    assert len(source_of(chosen.plan.func, CUDA)[1]) == 1
+
+
+def test_a_norm_is_no_part_of_a_product_of_many_rows():
+    assert "rows" in why_not_few_rows(normed(64, 40, 160, False).with_attr("global_symbol", "main"), CUDA)

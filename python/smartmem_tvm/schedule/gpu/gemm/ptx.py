@@ -182,6 +182,16 @@ def wait(pending: int) -> tirx.Stmt:
     return _do("cp.async.wait_group", tirx.const(pending, "int32"))
 
 
+def depend() -> list[tirx.Stmt]:
+    """Return the wait for the kernels before, and the leave to launch the one after (`deploy.early_launch`)."""
+    return [_do("griddepcontrol.wait"), _do("griddepcontrol.launch_dependents")]
+
+
+def is_dependency(call) -> bool:
+    """Whether a call is one of `depend`."""
+    return getattr(call.op, "name", "") == "tirx.ptx.griddepcontrol"
+
+
 def multiply_group(sums, left, right, element: Element, transposed: tuple[bool, bool], add: bool = True) -> tirx.Stmt:
     """Start ``sums += left @ right`` on a warpgroup (four warps, 64 rows), asynchronously.
 

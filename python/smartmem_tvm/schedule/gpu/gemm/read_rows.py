@@ -30,6 +30,7 @@ from ..launch import registers, shared
 from . import ptx
 from .operand import Operand
 from .ring import Ring, in_turns
+from .row_statistic import RowStatistic
 from .simt import as_vector
 from .skeleton import Place, Staging, Thread
 from .sliced_rows import SlicedRows
@@ -77,8 +78,15 @@ class ReadWords(Staging):
         dtype = str(left.value(index(0), index(0), index(0)).ty.dtype)
         self.width = left.run(True, most)
         self.rows = shared(tile.rows * left.depth, dtype, "rows") if tile.staged else None
+        self.early = False  # whether the first copies start before the kernels before are done
+        self.statistic: RowStatistic | None = None  # sums over rows that the left operand reads
         held = [self.rows] if tile.staged else []
         super().__init__(1, [*([self.ring.buffer] if self.turns else []), *held, self.words])
+
+    def with_statistic(self, statistic: RowStatistic) -> None:
+        """Let thread blocks add up the rows before they store them in shared memory."""
+        self.statistic = statistic
+        self.buffers = [*self.buffers, *statistic.buffers]
 
     def declare(self) -> tirx.Stmt | None:
         """Keep the size of the ring."""
@@ -119,6 +127,10 @@ class ReadWords(Staging):
             return guard(there, block(*loads, multiply(Turn(place, own))))
 
         rows = self._stage(place, thread) if tile.staged else None
+        if self.statistic is not None:
+            rows = block(self.statistic.add_up(thread.number), rows)
+        if self.early and self.turns:
+            rows = block(*ptx.depend(), rows)
         whole = in_turns(scope, self.turns, self.ahead, start, read, use, rows) if self.turns else rows
         return block(whole, scope.loop(-(-self.rest // tile.slices), single, "last") if self.rest else None)
 
@@ -127,13 +139,15 @@ class ReadWords(Staging):
         width, simplify, depth = self.width, self.scope.analyzer.simplify, index(self.left.depth)
         vectors, threads = self.tile.rows * self.left.depth // width, self.tile.threads
 
+        def value(i, k):
+            found = self.left.value(place.batch, i, k)
+            return found if self.statistic is None else self.statistic.known(found)
+
         def each(c):
             number = simplify(c * index(threads) + thread.number)
             first = number * index(width)
             i, k = (simplify(f(first, depth)) for f in (tirx.floordiv, tirx.floormod))
-            vector = as_vector(
-                self.scope, width, lambda v: store(self.rows, self.left.value(place.batch, i, k + v), first + v)
-            )
+            vector = as_vector(self.scope, width, lambda v: store(self.rows, value(i, k + v), first + v))
             return guard([] if vectors % threads == 0 else [number < index(vectors)], vector)
 
         return self.scope.loop(-(-vectors // threads), each, "c", UNROLL)

@@ -10,17 +10,18 @@ from tvm import DataType, tirx
 from tvm.target import Target
 
 from ....ir.half import FLOAT, HALF, RANGES
-from ....ir.kernel import Kernel
+from ....ir.kernel import CONSTANTS, Kernel
 from ....ir.walk import loads
-from ....target import has_matrix_instructions
+from ....target import has_matrix_instructions, launches_early
 from ...core.contraction import Contraction, contraction_of
-from ...core.decisions import decide, declined, priced
+from ...core.decisions import asking, decide, declined, priced
 from ...core.expressions import uses
 from ...core.nest import Scope, fresh, index
 from ...core.reduction import reduction_of
 from ..gemm.operand import Operand
 from ..gemm.product import MatmulProduct
 from ..gemm.read_rows import ReadRows, ReadWords
+from ..gemm.row_statistic import RowStatistic, Statistic, without_statistic
 from ..gemm.skeleton import GpuGemm
 from ..launch import GpuRule
 from ..sums import product_type
@@ -42,6 +43,7 @@ class _Found:
     rights: tuple[Operand, ...]
     casts: tuple[str, ...]
     few: Few
+    statistic: Statistic | None = None
 
 
 class GpuFewRows(GpuRule):
@@ -57,6 +59,11 @@ class GpuFewRows(GpuRule):
     def runs_on(self, target: Target) -> bool:
         """Whether the target has asynchronous copies and shuffles."""
         return has_matrix_instructions(target)
+
+    def params_for(self, func: tirx.PrimFunc, target: Target) -> FewParams:
+        """Return the parameters of the target, and which arguments are weights where kernels are launched early."""
+        given = (func.attrs or {}).get(CONSTANTS) if launches_early(target) else None
+        return replace(super().params_for(func, target), weights=frozenset(map(int, given or ())))
 
     def plan(self, kernel: Kernel, params: FewParams) -> GpuGemm | None:
         """Return how a folded kernel is tiled, or None if it is no such product."""
@@ -74,12 +81,22 @@ class GpuFewRows(GpuRule):
         priced(lambda: price(tile, few, params))
         scope, last = Scope(), products[-1]
         source = ReadWords(scope, last.left, found.rights, found.casts, tile, last.left.most(limits))
+        source.early = _are_weights(found, kernel, params)
+        if found.statistic is not None:
+            source.with_statistic(RowStatistic(scope, found.statistic, tile.threads, source.width))
         sides = tuple(each.reduction.accumulator for each in products[:-1])
         return GpuGemm(scope, last, tile, source, ReadRows(scope, source, sides))
 
     def emit(self, plan: GpuGemm) -> tirx.Stmt:
         """Return the whole loop nest."""
         return plan.kernel()
+
+
+def why_not_few_rows(func: tirx.PrimFunc, target: Target) -> str:
+    """Return why the rule does not take a kernel; empty if it does."""
+    with asking(func) as account:
+        taken = GpuFewRows().planned(func, target) is not None
+    return "" if taken else account.reason or "it is no product of few rows"
 
 
 def worth_turning(kernel: Kernel, params: FewParams) -> list:
@@ -105,7 +122,21 @@ def _matrices(found: _Found) -> list:
 
 
 def _found(kernel: Kernel) -> _Found | None:
-    """Return the products of a kernel: one, or several of the same left operand that make one result."""
+    """Return the products of a kernel: one, or several of the same left operand that make one result.
+
+    A sum over each row may come before them (`gemm.row_statistic`).
+    """
+    statistic, kernel = without_statistic(kernel)
+    found = _found_products(kernel)
+    if statistic is None or found is None:
+        return found
+    last = found.products[-1]
+    if last.batch > 1 or statistic.rows != last.rows or not found.few.staged:
+        return declined("the sum over its rows is not that of rows in shared memory")
+    return replace(found, statistic=statistic)
+
+
+def _found_products(kernel: Kernel) -> _Found | None:
     sums = [stage for stage in kernel.stages if stage.reduction]
     rest = [stage for stage in kernel.stages if not stage.reduction]
     if not sums or len(rest) > 1 or len(kernel.outputs) != 1 or (len(sums) > 1 and not rest):
@@ -141,6 +172,13 @@ def _of(ways: list[Contraction]) -> _Found | None:
     along, vector, size = found[0][0]
     few = Few(last.batch, last.rows, last.columns, last.depth, len(products), along, vector, size, read, _bytes(last))
     return _Found(products, rights, casts[0], few)
+
+
+def _are_weights(found: _Found, kernel: Kernel, params: FewParams) -> bool:
+    """Whether the right operands are weights, which no kernel writes."""
+    weights = [buffer for number, buffer in enumerate(kernel.inputs) if number in params.weights]
+    read = [right.value(index(0), index(0), index(0)).source for right in found.rights]
+    return all(any(each.same_as(weight) for weight in weights) for each in read)
 
 
 def _alike(one: MatmulProduct, other: MatmulProduct) -> bool:

@@ -175,9 +175,16 @@ class FewTile:
 
 @dataclass(frozen=True)
 class FewParams(TileParams):
-    """Properties of a GPU that the rule uses."""
+    """Properties of a GPU and of a kernel that the rule uses.
+
+    Attributes
+    ----------
+    weights : frozenset of int
+        Arguments of the kernel that may be read before the kernels before it are done.
+    """
 
     rates: BlockRates = MEMORY_RATES
+    weights: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, limits: Limits) -> FewParams:
