@@ -54,6 +54,7 @@ __getattr__, __dir__, __all__ = lazy(
         "PoolFirst": "rewrite.pool_first",
         "ReadCodes": "fuse.read_codes",
         "RewriteAlgebra": "rewrite.rewrite_algebra.rewrite_algebra",
+        "RoundToBytes": "lower.round_to_bytes",
         "RoundRows": "precision.round_rows",
         "RoundWeights": "precision.round_weights",
         "RoundFactors": "precision.round_factors",

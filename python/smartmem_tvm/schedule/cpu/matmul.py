@@ -10,6 +10,7 @@ from tvm import tirx
 
 from ...ir.kernel import Kernel
 from ...ir.packings import PAIRS, Packing
+from ...ir.pairs import BYTES
 from ..core.contraction import contraction_of
 from ..core.decisions import decide, declined, given_value, noted, priced
 from ..core.reduction import reduction_of
@@ -51,6 +52,7 @@ class Matmul(CpuRule):
         given = given_value("matmul", "swapped")
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
         able = [(way, swapped) for swapped, way in enumerate(ways) if given in (None, swapped)]
+        able = [(way, swapped) for way, swapped in able if not _takes_bytes_apart(way)] or able
         able += [(tiled, swapped) for way, swapped in able if (tiled := QuadPlan.of(way)) is not None]
         facts |= {"tiled": 1} if any(isinstance(way, QuadPlan) for way, _ in able) else {}
         best, swapped = min(able, key=lambda way: way[0].price.cycles)
@@ -68,6 +70,16 @@ class Matmul(CpuRule):
         plan = GivenPlan(own, choice)
         priced(lambda: (own if choice == own.choice(choice.swapped) else plan).price)
         return plan
+
+
+def _takes_bytes_apart(way: MatmulPlan) -> bool:
+    """Whether each step would make a pair of 16 bits from two bytes of the left operand.
+
+    It takes six instructions for each row; a vector of the right operand takes one. A convolution of 28 x 28 pixels, 144
+    channels and 64 filters took 200 us with its filters on the left, and takes 110 (AMD EPYC with AVX2, 2026-11-29).
+    """
+    packing = way.contraction.packing
+    return packing is not None and packing.numbers == PAIRS.numbers and str(way.contraction.left.ty.dtype) == BYTES
 
 
 def with_products(params: CpuParams, packing: Packing | None) -> CpuParams:
