@@ -217,8 +217,7 @@ def _objection(var, call: ir.Call, w: tuple, name: str, machine) -> str | None:
     copied = _COPIED["pairs" if packing is PAIRS else "matmul" if name == "matmul" else "convolution"]
     read = numbers.shape[1] if packing is PAIRS and name != "matmul" else depth
     integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * read * copied
-    print(name, rows, columns, depth, integers / floats)
-    if integers >= floats and not __import__("os").environ.get("FORCE"):
+    if integers >= floats:
         return f"price: {integers / floats:.2f} times the cycles of floats"
     return None
 
