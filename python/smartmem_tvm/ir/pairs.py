@@ -42,11 +42,15 @@ def dot(left, right):
 
 
 def pair_of_bytes(both):
-    """Return the pair of the two signed bytes of an int16 expression, or the unsigned ones of uint16, the lower first."""
+    """Return the pair of the two signed bytes of an int16 expression, the lower byte first."""
     whole = both.astype(INTEGER)
-    if str(both.ty.dtype) == "uint16":
-        return (whole & _const(_BYTE)) | ((whole >> _const(8)) << _const(_HALF))
     return pair((whole << _const(24)) >> _const(24), whole >> _const(8))
+
+
+def pair_of_unsigned_bytes(both):
+    """Return the pair of the two unsigned bytes of a uint16 expression, the lower byte first."""
+    whole = both.astype(INTEGER)
+    return (whole & _const(_BYTE)) | ((whole >> _const(8)) << _const(_HALF))
 
 
 def widened(value):

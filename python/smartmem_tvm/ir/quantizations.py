@@ -72,7 +72,7 @@ def _bounds(value) -> tuple | None:
 
 
 def by_one_scale(value: ir.Expr) -> tuple[ir.Expr, ir.Expr] | None:
-    """Return dividend and divisor of a quotient by a number, or by the only number of a tensor that is read; else None."""
+    """Return dividend and divisor of a quotient by one number, which a tensor may hold; None for any other value."""
     if not isinstance(value, tirx.Div):
         return None
     scale = value.b

@@ -19,13 +19,15 @@ from ..._tvm import mapped
 from ...ir.index_map import function_name
 from ...ir.kernel import shape_of
 from ...ir.packings import QUADS, numbers_of_quad, packed_factors
-from ...ir.pairs import INTEGER, numbers_of_pair, pair_of_bytes
+from ...ir.pairs import INTEGER, numbers_of_pair, pair_of_bytes, pair_of_unsigned_bytes
 from ...ir.walk import collect, loads
 from .contraction import Contraction
 from .expressions import uses
 from .nest import index
 
 _BYTES = ("int8", "uint8")
+_PAIRS = {"int8": ("int16", pair_of_bytes), "uint8": ("uint16", pair_of_unsigned_bytes)}
+"""Type of two neighbouring bytes -> that of their bits, and what makes a pair of these."""
 
 
 def load_of(operand):
@@ -115,9 +117,8 @@ def _pairs_joined(body: tirx.Stmt, either: Sequence, extents: Mapping) -> tirx.S
         if load is None:
             return each
         *outer, last = load.indices
-        kind = "uint16" if str(load.ty.dtype) == "uint8" else "int16"
-        both = tirx.reinterpret(kind, tirx.BufferLoad(load.source, [*outer, tirx.Ramp(last, index(1), 2)]))
-        return pair_of_bytes(both)
+        kind, made = _PAIRS[str(load.ty.dtype)]
+        return made(tirx.reinterpret(kind, tirx.BufferLoad(load.source, [*outer, tirx.Ramp(last, index(1), 2)])))
 
     def loop(each):
         lanes = each.kind == tirx.ForKind.VECTORIZED and any(

@@ -31,9 +31,10 @@ class RoundToBytes:
         T.reinterpret("int32", fma(b, r, b * l) + 12582912.0) - (1262485504 - z)
 
     Bounds come first, so that infinite numbers become finite ones; LLVM computes them, and both parts of the inverse,
-    once before the loops. The sum is the quotient to the last bit: equal to a division for 460 million numbers, five
-    around each place where a quotient of 768 integers and halves is rounded, by 40,000 scales (2026-11-29). The addition
-    of 1.5 * 2**23 rounds to the nearest integer, ties to even, and leaves it in the last bits.
+    once before the loops. The sum is the quotient to the last bit: equal to a division for 460 million numbers, those
+    next to each place where a quotient is rounded to a half of an integer from -256 to 511 or to its neighbours, for
+    40,000 scales (2026-11-29). The addition of 1.5 * 2**23 rounds to the nearest integer, ties to even, and leaves it
+    in the last bits.
 
     Refuses (leaves the division) scales that are no constants, several, below 2**-60 or above 2**60, and CPUs without
     fused multiply-adds; then, as where no quotient is rounded, only the rounding changes.
