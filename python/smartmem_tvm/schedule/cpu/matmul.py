@@ -53,15 +53,16 @@ class Matmul(CpuRule):
         facts = {**ways[0].facts, "left_constant": int(ways[1].right_constant)}
         able = [(way, swapped) for swapped, way in enumerate(ways) if given in (None, swapped)]
         able = [(way, swapped) for way, swapped in able if not _takes_bytes_apart(way)] or able
-        able += [(tiled, swapped) for way, swapped in able if (tiled := QuadPlan.of(way)) is not None]
-        facts |= {"tiled": 1} if any(isinstance(way, QuadPlan) for way, _ in able) else {}
+        tiles = {swapped: tiled for way, swapped in able if (tiled := QuadPlan.of(way)) is not None}
+        able += [(tiled, swapped) for swapped, tiled in tiles.items()]
+        facts |= {"tiled": 1} if tiles else {}
         best, swapped = min(able, key=lambda way: way[0].price.cycles)
         vector = not (contraction.rows and contraction.columns)
         if vector and given is None and (best.left_packed or best.right_packed):
             return declined("a vector times a matrix, each element of which is read once, and would be copied first")
         choice = decide("matmul", best.choice(bool(swapped)), **facts)
         own = ways[choice.swapped]
-        tiled = QuadPlan.of(own, choice) if choice.tiles else None
+        tiled = tiles[choice.swapped].given(choice) if choice.tiles and choice.swapped in tiles else None
         elements = FLOAT if contraction.packing is None else contraction.packing.name
         noted("micro_kernel", name=(AMX_BYTES if tiled is not None else vectors(elements, params)).name)
         if tiled is not None:
