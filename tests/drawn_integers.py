@@ -167,6 +167,7 @@ def main() -> int:
         if time.monotonic() - begin > float(seconds):
             count = done
             break
+        found: list[str] = []
         try:
             op, wrong, found = differences(seed, target)
             rules.update(found)

@@ -8,7 +8,7 @@ from tvm import relax
 
 import smartmem_tvm as sm
 from smartmem_tvm import UserError
-from smartmem_tvm.cpu_features import has_byte_tiles, has_tiles, require_tiles, unnamed_features
+from smartmem_tvm.cpu_features import has_byte_tiles, has_fma, has_tiles, require_tiles, unnamed_features
 from smartmem_tvm.graph_report import explain
 from smartmem_tvm.pipeline import require_precision
 from smartmem_tvm.target import host_target
@@ -97,3 +97,16 @@ def test_this_machine_compiles_or_says_why_not():
     assert {rule["name"] for rule in made.rules.values()} == {"Bfloat16Product"}
     said = [entry for entry in explain(made.graph)["decisions"] if entry["pass"] == "RoundProducts"]
     assert [entry["multiplied"] for entry in said] == ["bfloat16", "bfloat16"]
+
+
+@pytest.mark.parametrize(
+    ("target", "has"),
+    [
+        ({"kind": "llvm", "mcpu": "haswell"}, True),
+        ({"kind": "llvm", "mcpu": "skylake-avx512"}, True),
+        ({"kind": "llvm", "mcpu": "core2"}, False),
+        ({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}, True),
+    ],
+)
+def test_which_processors_multiply_and_add_with_one_rounding(target, has):
+    assert has_fma(tvm.target.Target(target)) is has

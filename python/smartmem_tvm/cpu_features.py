@@ -56,6 +56,12 @@ def has_pairs(target: tvm.target.Target) -> bool:
     return bool(codegen.target_has_features("avx512bw" if wide else "avx2", target))
 
 
+def has_fma(target: tvm.target.Target) -> bool:
+    """Whether a CPU multiplies and adds with a single rounding: x86 with FMA, and all aarch64."""
+    on_arm = str(target.attrs.get("mtriple") or "").startswith("aarch64")
+    return on_arm or bool(codegen.target_has_features("fma", target))
+
+
 def unnamed_features(cpu: str, flags: frozenset[str] | None = None) -> list[str]:
     """Return the features that ``mattr`` must add to ``mcpu`` for `has_tiles` and `has_byte_tiles`.
 

@@ -316,6 +316,7 @@ _ENTRIES = (
     _ours(transform.LowerRotations),
     _ours(transform.LowerSingleTerms),
     _ours(transform.VectorizeMath, needs_target=True),
+    _ours(transform.RoundToBytes, needs_target=True),
     _ours(schedule.RoundProducts, needs_target=True),
     _ours(schedule.PairProducts, needs_target=True),
     _ours(schedule.FloatProducts),

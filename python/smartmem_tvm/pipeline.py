@@ -300,6 +300,8 @@ PHASES = (
             "apply-records",
             "pack-weights",
             "schedule-kernels",
+            # Before TVM's name of a rounding is gone.
+            "round-to-bytes",
             # Again, for nested functions, whose code would have grown too much before scheduling.
             "vectorize-math",
         ),

@@ -6,7 +6,17 @@ import pytest
 from tvm import relax, te, tirx
 
 from helpers import run
-from smartmem_tvm.ir.pairs import dot, has_16_bits, narrowest, pack_pairs, pair, pair_of_bytes, pairs_of
+from smartmem_tvm.ir.pairs import (
+    dot,
+    has_16_bits,
+    narrowest,
+    numbers_of_pair,
+    pack_pairs,
+    pair,
+    pair_of_bytes,
+    pair_of_unsigned_bytes,
+    pairs_of,
+)
 
 RANDOM = np.random.default_rng(0)
 ENDS = {"int8": (-128, 127), "int16": (-(1 << 15), (1 << 15) - 1)}
@@ -48,6 +58,20 @@ def test_pairs_of_bytes_are_as_those_of_16_bits():
     a = numbers("int8")
     (got,) = run_te(lambda x: te.compute((32,), lambda i: pair_of_bytes(x[i])), pack_pairs(a, 0, "int16"))
     np.testing.assert_array_equal(got, pack_pairs(a, 0))
+
+
+def test_pairs_of_unsigned_bytes():
+    a = np.r_[0, 255, 255, 0, 128, 127, 255, 255, RANDOM.integers(0, 256, 56)].astype("uint8")
+    words = np.ascontiguousarray(a).view("uint16")
+    (got,) = run_te(lambda x: te.compute((32,), lambda i: pair_of_unsigned_bytes(x[i])), words)
+    np.testing.assert_array_equal(got, pack_pairs(a.astype("int16"), 0))
+
+
+def test_the_numbers_of_a_pair():
+    x = tirx.decl_buffer([4], "int32")
+    found = numbers_of_pair(pair(x[1], x[2]))
+    assert [int(each.indices[0]) for each in found] == [1, 2]
+    assert numbers_of_pair(x[1] | (x[2] << tirx.const(16, "int32"))) is None and numbers_of_pair(x[1]) is None
 
 
 def test_what_is_recognised():

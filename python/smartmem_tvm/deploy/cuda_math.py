@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..ir.index_map import function_name
+from ..ir.quantizations import Quantization, by_one_scale
 from ..ir.walk import collect, loads
 
 # TVM's operator -> number of arguments. NVIDIA's device library has functions of these names, and the flag does not
@@ -21,8 +22,6 @@ _ARGUMENTS = {"pow": 2, "tanh": 1, "sin": 1, "cos": 1, "tan": 1, "log": 1, "fma"
 _OPERATORS = {ir.Op.get(f"tirx.{name}"): name for name in _ARGUMENTS}
 _NEAREST = ir.Op.get("tirx.nearbyint")
 _QUOTIENT = "__nv_fdiv_rn"
-_ROUNDING, _ROUNDING_BITS = 12582912.0, 0x4B400000
-"""1.5 * 2**23, to which an addition rounds to the nearest integer, and its bits: by definition of IEEE 754."""
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="smartmem.LeaveFastMath")
@@ -138,51 +137,29 @@ class QuantizeInVectors:
 
 
 def _quantized(cast: tirx.Cast) -> ir.Expr:
-    bounds = _bounds(cast.value) if str(cast.ty.dtype) == "int32" else None
-    if bounds is None:
-        return cast
-    total, low, high = bounds
-    zero = total.b if isinstance(total, tirx.Add) else None
-    rounded = total if zero is None else total.a
-    known = isinstance(rounded, ir.Call) and rounded.op.same_as(_NEAREST)
-    whole = zero is None or (isinstance(zero, tirx.Cast) and "int" in str(zero.value.ty.dtype))
-    if not known or not whole:
-        return cast
-    value = _corrected(rounded.args[0])
+    quantization = Quantization.of(cast)
+    value = None if quantization is None else _corrected(quantization.value)
     if value is None:
         return cast
-    ends = [tirx.const(each, "float32") for each in (low, high)]
-    bits = tirx.const(_ROUNDING_BITS, "int32")
-    if zero is not None:
-        ends, bits = [each - zero for each in ends], bits - zero.value.astype("int32")
-    moved = tirx.Min(tirx.Max(value, ends[0]), ends[1]) + tirx.const(_ROUNDING, "float32")
-    return tirx.reinterpret("int32", moved) - bits
-
-
-def _bounds(value) -> tuple | None:
-    """Return the float32 value inside of constant bounds below 2**17, and these."""
-    if not isinstance(value, tirx.Min) or not isinstance(value.a, tirx.Max) or str(value.ty.dtype) != "float32":
-        return None
-    ends = value.a.b, value.b
-    known = all(isinstance(each, tirx.FloatImm) and abs(each.value) < 1 << 17 for each in ends)
-    return (value.a.a, ends[0].value, ends[1].value) if known else None
+    low, high = quantization.ends
+    return quantization.integer(tirx.Min(tirx.Max(value, low), high))
 
 
 def _corrected(value):
     """Return a quotient by the only number of a tensor; any other value but a quotient as it is, else None."""
     if not isinstance(value, tirx.Div):
         return value
-    scale = value.b
-    single = isinstance(scale, ir.TensorLoad) and all(isinstance(each, tirx.IntImm) for each in scale.indices)
-    if not single and not isinstance(scale, tirx.FloatImm):
+    parts = by_one_scale(value)
+    if parts is None:
         return None
+    dividend, scale = parts
     inverse = tirx.call_pure_extern("float32", _QUOTIENT, tirx.const(1, "float32"), scale)
     given, near = tirx.Var("dividend", "float32"), tirx.Var("near", "float32")
     most = tirx.const(float(1 << 20), "float32")
     product = tirx.Min(tirx.Max(given * inverse, tirx.const(-float(1 << 20), "float32")), most)
     rest = tirx.call_intrin("float32", "tirx.fma", tirx.const(0, "float32") - near, scale, given)
     exactly = tirx.call_intrin("float32", "tirx.fma", rest, inverse, near)
-    return tirx.Let(given, value.a, tirx.Let(near, product, exactly))
+    return tirx.Let(given, dividend, tirx.Let(near, product, exactly))
 
 
 def with_declarations(source: str) -> str:

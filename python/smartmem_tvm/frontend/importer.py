@@ -77,7 +77,33 @@ def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
         warnings.simplefilter("ignore")
         mod = importer.from_onnx(graph, opset_of(model))
+    mod["main"] = _with_named_results(mod["main"])
     return with_names(mod, [value.name for value in graph.input], [value.name for value in graph.output], narrow)
+
+
+def _with_named_results(func: relax.Function) -> relax.Function:
+    """Return a function whose results have the names of the operators that compute them.
+
+    TVM binds a result to another variable, ``gv``, whose name would be the operator's when that binding is gone.
+    """
+    named: dict[relax.Var, relax.Var] = {}
+
+    def renamed(binding):
+        var, value = binding.var, getattr(binding, "value", None)
+        if isinstance(var, relax.DataflowVar) or not isinstance(value, relax.DataflowVar):
+            return binding
+        named[var] = relax.Var(value.name, var.ty)
+        return relax.VarBinding(named[var], value)
+
+    def block(each):
+        kind = relax.DataflowBlock if isinstance(each, relax.DataflowBlock) else relax.BindingBlock
+        return kind([renamed(binding) for binding in each.bindings])
+
+    blocks = [block(each) for each in func.body.blocks]
+    result = func.body.body
+    if result not in named:
+        return func
+    return relax.Function(func.params, relax.SeqExpr(blocks, named[result]), func.ret_ty, func.is_pure, func.attrs)
 
 
 class _NoElements(Exception):

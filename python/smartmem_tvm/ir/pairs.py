@@ -15,7 +15,7 @@ from .index_map import is_if_then_else
 
 INTEGER, BYTES = "int32", "int16"
 """The types of a pair of 16-bit integers, and of a pair of signed bytes."""
-_HALF, _LOW = 16, 0xFFFF
+_HALF, _LOW, _BYTE = 16, 0xFFFF, 0xFF
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1
 _TYPES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (_LEAST, _MOST)}
 _COUNTED = (*_TYPES, INTEGER, "int64")
@@ -24,6 +24,16 @@ _COUNTED = (*_TYPES, INTEGER, "int64")
 def pair(first, second):
     """Return the pair of two int32 expressions whose values fit into 16 bits."""
     return (first & _const(_LOW)) | (second << _const(_HALF))
+
+
+def numbers_of_pair(value) -> tuple | None:
+    """Return the two numbers of a `pair`, None for any other expression."""
+    if not isinstance(value, tirx.BitwiseOr) or not isinstance(value.a, tirx.BitwiseAnd):
+        return None
+    if not isinstance(value.b, tirx.LShift):
+        return None
+    found = value.a.a, value.b.a
+    return found if tvm_ffi.structural_equal(value, pair(*found)) else None
 
 
 def dot(left, right):
@@ -35,6 +45,12 @@ def pair_of_bytes(both):
     """Return the pair of the two signed bytes of an int16 expression, the lower byte first."""
     whole = both.astype(INTEGER)
     return pair((whole << _const(24)) >> _const(24), whole >> _const(8))
+
+
+def pair_of_unsigned_bytes(both):
+    """Return the pair of the two unsigned bytes of a uint16 expression, the lower byte first."""
+    whole = both.astype(INTEGER)
+    return (whole & _const(_BYTE)) | ((whole >> _const(8)) << _const(_HALF))
 
 
 def widened(value):

@@ -55,6 +55,7 @@ __getattr__, __dir__, __all__ = lazy(
         "NormsIntoProducts": "fuse.norms_into_products",
         "ReadCodes": "fuse.read_codes",
         "RewriteAlgebra": "rewrite.rewrite_algebra.rewrite_algebra",
+        "RoundToBytes": "lower.round_to_bytes",
         "RoundRows": "precision.round_rows",
         "RoundWeights": "precision.round_weights",
         "RoundFactors": "precision.round_factors",

@@ -10,6 +10,7 @@ from tvm import tirx
 from against_onnxruntime import integers, model_of
 from smartmem_tvm import compile, from_onnx, optimize
 from smartmem_tvm.ir.packings import dot_of_quads, numbers_of_quad, packed_factors, quad
+from smartmem_tvm.ir.pairs import pair
 from smartmem_tvm.ir.walk import collect
 from smartmem_tvm.schedule import PackWeights, PairProducts, ScheduleKernels
 from smartmem_tvm.schedule.core.nest import Scope, index, store
@@ -122,3 +123,33 @@ def test_columns_of_bytes_are_read_in_place(rows, depth, columns, constant):
     inputs, constants = ({"x": x}, {"w": w}) if constant else ({"x": x, "w": w}, {})
     compiled = compile(from_onnx(model_of(nodes, inputs, {"y": "int32"}, constants)), "cpu")
     np.testing.assert_array_equal(compiled.run(*inputs.values())[0], x.astype("int32") @ w.T)
+
+
+@pytest.mark.parametrize("kind", [tirx.ForKind.SERIAL, tirx.ForKind.VECTORIZED])
+@pytest.mark.parametrize(("dtype", "word"), [("uint8", "uint16"), ("int8", "int16")])
+def test_pairs_of_neighbouring_bytes_are_loaded_at_once(kind, dtype, word):
+    x = tirx.decl_buffer([index(1), index(33)], dtype, "x", layout=None)
+    y = tirx.decl_buffer([index(16)], "int32", "y", layout=None)
+
+    def after(step):
+        def both(k):
+            first = k * index(2) + index(1)
+            return pair(*(x[index(0), place].astype("int32") for place in (first, first + index(step))))
+
+        return joined(Scope().loop(15, lambda k: store(y, both(k), k), "k", kind))
+
+    assert f'T.reinterpret("{word}"' in after(1).script()
+    assert [each.kind for each in collect(after(1), tirx.For)] == [tirx.ForKind.SERIAL]
+    assert "reinterpret" not in after(-1).script() and [each.kind for each in collect(after(-1), tirx.For)] == [kind]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_products_in_pairs_of_drawn_sizes(seed):
+    """Rows of bytes are copied into pairs word by word; weights are the right operand."""
+    random = np.random.default_rng(seed)
+    rows, depth, columns = (int(each) for each in random.integers(1, 90, 3))
+    dtype = ("uint8", "int8")[seed % 2]
+    x, w = integers(random, dtype, (rows, 2 * depth)), integers(random, "int8", (2 * depth, columns))
+    model = model_of([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], {"x": x}, {"y": "int32"}, {"w": w})
+    compiled = compile(from_onnx(model), tvm.target.Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1}))
+    np.testing.assert_array_equal(compiled.run(x)[0], x.astype("int32") @ w)

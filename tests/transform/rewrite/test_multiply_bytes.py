@@ -249,16 +249,29 @@ def test_what_is_multiplied_in_pairs(cpu, model, reason):
     assert said.startswith(reason)
 
 
-def test_a_convolution_without_vnni_stays_in_floats():
+@pytest.mark.parametrize(
+    ("places", "filters", "channels", "reason"),
+    [
+        (28, 64, 64, "multiplied as bytes"),
+        (28, 64, 63, "its channels are no multiple of 2"),
+        (14, 64, 64, "it has fewer than 16 rows, and the processor no VNNI"),
+        (28, 2, 64, "price: "),
+    ],
+)
+def test_convolutions_in_pairs(places, filters, channels, reason):
     random = np.random.default_rng(0)
-    x, w = integers(random, "uint8", (1, 64, 30)), integers(random, "int8", (64, 64, 3))
+    x, w = integers(random, "uint8", (1, channels, places + 2)), integers(random, "int8", (filters, channels, 3))
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "one"], ["xf"]),
         helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
         helper.make_node("Conv", ["xf", "wf"], ["y"]),
     ]
-    model = model_of(nodes, {"x": x}, {"y": ("float32", (1, 64, 28))}, {"w": w, "one": np.float32(1)})
-    assert decisions(rewritten(model, PAIRED)) == ["it is a convolution, and the processor has no VNNI"]
+    result = {"y": ("float32", (1, filters, places))}
+    model = model_of(nodes, {"x": x}, result, {"w": w, "one": np.float32(1)})
+    mod = rewritten(model, PAIRED)
+    assert decisions(mod)[0].startswith(reason)
+    want = product(nodes[-1], x.astype("float64"), w.astype("float64"))
+    np.testing.assert_allclose(compile(mod, "cpu").run(x)[0], want, rtol=1e-5, atol=1)
 
 
 @pytest.mark.parametrize("target", [WITH, PAIRED])

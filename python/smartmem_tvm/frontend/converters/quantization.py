@@ -42,7 +42,9 @@ def _common_type(first: str, second: str) -> str:
 def saturated(
     node: Node, x: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, to: str, combine=tirx.div, dtype="float32"
 ) -> relax.Var:
-    """Return ``round(combine(x, scale)) + zero`` as integers, saturated to their type; NaN becomes 0 on CPUs.
+    """Return ``round(combine(x, scale)) + zero`` as integers, saturated to their type.
+
+    NaN becomes the least number on CPUs.
 
     This is one kernel: in separate Relax operators, a pass might multiply by the inverse of the scale, or move the
     multiplication, which would change ties.

@@ -19,13 +19,15 @@ from ..._tvm import mapped
 from ...ir.index_map import function_name
 from ...ir.kernel import shape_of
 from ...ir.packings import QUADS, numbers_of_quad, packed_factors
-from ...ir.pairs import INTEGER
+from ...ir.pairs import INTEGER, numbers_of_pair, pair_of_bytes, pair_of_unsigned_bytes
 from ...ir.walk import collect, loads
 from .contraction import Contraction
 from .expressions import uses
 from .nest import index
 
 _BYTES = ("int8", "uint8")
+_PAIRS = {"int8": ("int16", pair_of_bytes), "uint8": ("uint16", pair_of_unsigned_bytes)}
+"""Type of two neighbouring bytes -> that of their bits, and what makes a pair of these."""
 
 
 def load_of(operand):
@@ -60,10 +62,7 @@ def word_of(value, extents: Mapping):
     if not found or any(load is None or str(load.ty.dtype) not in _BYTES for load in found):
         return None
     first, shape = found[0], shape_of(found[0].source)
-    analyzer = sym.Analyzer()
-    for var, extent in extents.items():
-        analyzer.bind(var, ir.Range(index(0), index(int(extent))))
-    count = QUADS.numbers
+    analyzer, count = _analyzer(extents), QUADS.numbers
     if not shape or shape[-1] % count or not all(_follows(first, load, n, analyzer) for n, load in enumerate(found)):
         return None
     *outer, last = first.indices
@@ -73,6 +72,13 @@ def word_of(value, extents: Mapping):
     sizes = [*shape[:-1], shape[-1] // count]
     word = tirx.decl_buffer([index(size) for size in sizes], INTEGER, f"{first.source.name}_words", layout=None)
     return tirx.BufferLoad(word, [*outer, last]), first.source
+
+
+def _analyzer(extents: Mapping) -> sym.Analyzer:
+    analyzer = sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, ir.Range(index(0), index(int(extent))))
+    return analyzer
 
 
 def _follows(first, load, number: int, analyzer: sym.Analyzer) -> bool:
@@ -85,14 +91,53 @@ def _follows(first, load, number: int, analyzer: sym.Analyzer) -> bool:
 
 def joined(body: tirx.Stmt) -> tirx.Stmt:
     """Return the statements of a kernel with words in place of quads of neighbouring bytes, as padded copies have."""
-    quads = [each for each in collect(body, tirx.BitwiseOr) if numbers_of_quad(each) is not None]
-    if not quads:
-        return body
+    either = collect(body, tirx.BitwiseOr)
+    quads = [each for each in either if numbers_of_quad(each) is not None]
     extents = {loop.loop_var: loop.extent for loop in collect(body, tirx.For) if isinstance(loop.extent, tirx.IntImm)}
+    if not quads:
+        return _pairs_joined(body, either, extents)
     found = {each: word for each in quads if (word := word_of(each, extents)) is not None}
     words = {load.source: source for load, source in found.values()}
     changed = mapped(body, (tirx.BitwiseOr, lambda each: found[each][0] if each in found else each))
     return as_bytes(changed, words)
+
+
+def _pairs_joined(body: tirx.Stmt, either: Sequence, extents: Mapping) -> tirx.Stmt:
+    """Return statements with one load for each pair of neighbouring bytes, of which LLVM makes vectors.
+
+    It makes none of two loads that are two bytes from those of the next pair.
+    """
+    analyzer = _analyzer(extents)
+    found = {each: load for each in either if (load := _first_of_pair(each, analyzer)) is not None}
+    if not found:
+        return body
+
+    def whole(each):
+        load = found.get(each)
+        if load is None:
+            return each
+        *outer, last = load.indices
+        kind, made = _PAIRS[str(load.ty.dtype)]
+        return made(tirx.reinterpret(kind, tirx.BufferLoad(load.source, [*outer, tirx.Ramp(last, index(1), 2)])))
+
+    def loop(each):
+        lanes = each.kind == tirx.ForKind.VECTORIZED and any(
+            uses(place, [each.loop_var])
+            for one in collect(each.body, tirx.BitwiseOr)
+            if one in found
+            for place in found[one].indices
+        )
+        return tirx.For(each.loop_var, each.min, each.extent, tirx.ForKind.SERIAL, each.body) if lanes else each
+
+    return mapped(mapped(body, (tirx.For, loop)), (tirx.BitwiseOr, whole))
+
+
+def _first_of_pair(value, analyzer: sym.Analyzer):
+    """Return the load of the first byte, if a value is a pair of neighbouring bytes in this order; else None."""
+    numbers = numbers_of_pair(value)
+    first, second = (load_of(each) for each in numbers or (None, None)) if numbers else (None, None)
+    known = first is not None and second is not None and str(first.ty.dtype) in _BYTES
+    return first if known and _follows(first, second, 1, analyzer) else None
 
 
 def dots_in_vectors(body: tirx.Stmt) -> tirx.Stmt:

@@ -36,14 +36,8 @@ class QuadPlan(MatmulPlan):
     beside: MatmulPlan
 
     @classmethod
-    def of(cls, plan: MatmulPlan, choice: MatmulChoice | None = None) -> QuadPlan | None:
-        """Return the plan of a contraction on AMX, None if it has no such plan.
-
-        Parameters
-        ----------
-        choice : MatmulChoice, optional
-            Gives the tasks.
-        """
+    def of(cls, plan: MatmulPlan) -> QuadPlan | None:
+        """Return the plan of a contraction on AMX, None if it has no such plan."""
         contraction, params = plan.contraction, plan.params
         packing = contraction.packing
         if packing is None or packing.numbers != QUADS.numbers or not (contraction.rows and contraction.columns):
@@ -52,11 +46,13 @@ class QuadPlan(MatmulPlan):
             return None
         found = cls(_along_memory(contraction), params, plan.constants)
         vars(found)["beside"] = plan
-        if found.tile_depth < _LEAST_DEPTH or not (found.right_constant or found.in_panels):
-            return None
-        if choice is not None:
-            tasks = Tasks(found.tile, choice.row_parts, choice.column_parts)
-            vars(found).update(tasks=tasks, parallel=choice.parallel)
+        return found if found.tile_depth >= _LEAST_DEPTH and (found.right_constant or found.in_panels) else None
+
+    def given(self, choice: MatmulChoice) -> QuadPlan:
+        """Return the plan with the tasks of a choice."""
+        found = QuadPlan(self.contraction, self.params, self.constants)
+        tasks = Tasks(self.tile, choice.row_parts, choice.column_parts)
+        vars(found).update(beside=self.beside, tasks=tasks, parallel=choice.parallel)
         return found
 
     def choice(self, swapped: bool) -> MatmulChoice:

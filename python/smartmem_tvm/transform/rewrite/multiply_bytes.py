@@ -29,12 +29,14 @@ _OFFSET = 128
 # with AVX-512 and VNNI, 2026-11-28, and to 19 of 2 us to 1.4 ms on one with other work beside them, 2026-11-29.
 _PRODUCT, _RESULT = 0.5, 2.0
 # Cycles of such a vector with bytes for each step of each row. Quads of a matmul are read in place; a convolution's are
-# copied into a picture with borders, from which each row has a place of its own; pairs are copied, 16 bits from 8.
-# Fitted to the 19 products above (convolutions: 1 to 11, matmuls: 0.7); pairs: as of 2026-11-28.
-_COPIED = {"matmul": 1.1, "convolution": 5.0, "pairs": 8.0}
-# Cycles of a product for each of a product of floats, by the numbers of a packing. Four bytes: by definition of the
-# instruction. Two: measured with matmuls of 196 rows, 384 to 1536 deep, AMD EPYC (Zen 2) with AVX2, 2026-11-29.
-_SHARE = {QUADS.numbers: 0.25, PAIRS.numbers: 0.75}
+# copied into a picture with borders, from which each row has a place of its own; pairs are copied, 16 bits from 8, each
+# channel of a picture once. Fitted to the 19 products above (convolutions: 1 to 11, matmuls: 0.7). Pairs: fitted to
+# four matmuls, which take 0.77, 0.68, 0.62 and 0.53 of their time in floats: rows x depth x columns 784 x 144 x 64,
+# 784 x 576 x 64, 784 x 24 x 144 and 196 x 384 x 1536, a thread of an AMD EPYC (Zen 3) with AVX2, 2026-11-29.
+_COPIED = {"matmul": 1.1, "convolution": 5.0, "pairs": 5.0}
+# Cycles of a product for each of a product of floats, by the numbers of a packing: by definition of the instructions.
+# The largest of the four matmuls above takes 0.53.
+_SHARE = {QUADS.numbers: 0.25, PAIRS.numbers: 0.5}
 # Rows. Chosen: a matmul of fewer is as long as its weight takes to come from memory (`CodedProduct`).
 _FEW_ROWS = 16
 
@@ -53,8 +55,8 @@ class MultiplyBytes:
 
     Sums of integers are exact, so the result is closer to the exact one than a sum of floats. Signed bytes on the left
     get 128 added, and the zero point too, as processors with VNNI multiply unsigned bytes by signed ones. A
-    convolution's padding is the zero point. Without VNNI, CPUs multiply two 16-bit integers at once, and of products
-    only matmuls of many rows are asked.
+    convolution's padding is the zero point. Without VNNI, CPUs multiply two 16-bit integers at once, and products of
+    few rows are not asked.
 
     A depthwise convolution becomes one of bytes on all of these CPUs. `FloatProducts` adds its sums up in floats, which
     hold them exactly; what is gained is that the kernel before it stores bytes, and none multiplies by a scale at each
@@ -191,8 +193,6 @@ def _objection(var, call: ir.Call, w: tuple, name: str, machine) -> str | None:
         depth, columns, rows = *numbers.shape[-2:], math.prod(result[:-1])
         if numbers.ndim != 2 or len(result) < 2 or scale.shape[0] != 1:
             return "its constant is no matrix with a scale for each column"
-        if packing is PAIRS and rows < _FEW_ROWS:
-            return f"it has fewer than {_FEW_ROWS} rows, and the processor no VNNI"
     elif (reason := _unlike_filters(call, numbers, scale)) is not None:
         return reason
     elif _is_depthwise(call, numbers) and packing is None:
@@ -200,13 +200,13 @@ def _objection(var, call: ir.Call, w: tuple, name: str, machine) -> str | None:
     elif _is_depthwise(call, numbers):
         exact = UNSIGNED[1] * np.abs(numbers.astype("int64")).sum(tuple(range(1, numbers.ndim))).max() <= _EXACT
         return None if exact else "floats may not hold its sums exactly"
-    elif packing is PAIRS:
-        return "it is a convolution, and the processor has no VNNI"
     else:
         depth, columns = math.prod(numbers.shape[1:]), numbers.shape[0]
         rows = math.prod(result) // columns
         if packing is not None and numbers.shape[1] % packing.numbers:
             return f"its channels are no multiple of {packing.numbers}"
+    if packing is PAIRS and rows < _FEW_ROWS:
+        return f"it has fewer than {_FEW_ROWS} rows, and the processor no VNNI"
     if packing is not None and depth % packing.numbers:
         return f"its depth is no multiple of {packing.numbers}"
     along = 0 if name == "matmul" else tuple(range(1, numbers.ndim))
@@ -217,7 +217,8 @@ def _objection(var, call: ir.Call, w: tuple, name: str, machine) -> str | None:
         return None if over < 1 else f"price: {over:.2f} times the cycles of floats"
     floats = rows * columns * depth * _PRODUCT
     copied = _COPIED["pairs" if packing is PAIRS else "matmul" if name == "matmul" else "convolution"]
-    integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * depth * copied
+    read = numbers.shape[1] if packing is PAIRS and name != "matmul" else depth
+    integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * read * copied
     if integers >= floats:
         return f"price: {integers / floats:.2f} times the cycles of floats"
     return None
