@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import tvm
@@ -44,11 +44,14 @@ class CachePlan:
         Input name of a cache -> its tensor.
     last : bool
         Whether compiled functions take the caches after all other inputs, as `FixAddresses` has them on GPUs.
+    hides : dict
+        Function -> whether it hides the rows behind its tokens, as far as `HiddenRows` has tested it.
     """
 
     functions: Mapping[str, Sequence[Cache]]
     tensors: Mapping[str, CacheTensor]
     last: bool = False
+    hides: dict[str, bool] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -77,6 +80,11 @@ class CachePlan:
 
     def __bool__(self) -> bool:
         return bool(self.tensors)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Return the dimension of each cache that counts its rows."""
+        return {each.name: each.axis for found in self.functions.values() for each in found}
 
     def inputs(self, function: str, every: Sequence) -> list:
         """Return those of a function's inputs, or of facts about them, that a caller gives."""

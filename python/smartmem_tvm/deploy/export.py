@@ -56,7 +56,7 @@ _INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?":
 _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
-_CACHE = {"input": str, "output": str, "axis": json_data.is_size}
+_CACHE = {"input": str, "output": str, "axis": json_data.is_size, "sequences?": json_data.is_count}
 _PLACE = {"axis": json_data.is_size, "each": json_data.is_size, "more?": int, "step?": json_data.is_count}
 _SHARE = (_PLACE, [_PLACE], None)
 _TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
@@ -196,7 +196,8 @@ def _cache_plan(manifest: Mapping) -> CachePlan:
             number, rank = inputs.get(pair["input"], (0, 0))
             if pair["axis"] >= rank or pair["output"] not in each["outputs"]:
                 raise UserError(f"The {MANIFEST} names caches that are no inputs or outputs: compile the model again.")
-            caches[name].append(Cache(number, each["outputs"].index(pair["output"]), pair["input"], pair["axis"]))
+            output = each["outputs"].index(pair["output"])
+            caches[name].append(Cache(number, output, pair["input"], pair["axis"], pair.get("sequences", 1)))
     params = {name: _parameters(each) for name, each in _functions(manifest).items()}
     return CachePlan.of(caches, params, last=is_gpu(parse_target(manifest["target"])))
 
@@ -280,7 +281,12 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
 
     def held(described: Mapping, name: str) -> dict:
         pairs = [
-            {"input": each.name, "output": described["outputs"][each.output], "axis": each.axis}
+            {
+                "input": each.name,
+                "output": described["outputs"][each.output],
+                "axis": each.axis,
+                **({"sequences": each.sequences} if each.sequences > 1 else {}),
+            }
             for each in caches.get(name, ())
         ]
         return {"caches": pairs} if pairs else {}

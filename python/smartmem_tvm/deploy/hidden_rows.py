@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a model hides the rows of its caches behind a token, so that padding and old rows may lie there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from .caches import HeldCaches
+from .token_inputs import Step
+
+# What two runs may differ by, relative to the largest number: rounding, as a hidden row has the weight 0. Assumed.
+_NEAR = 1e-4
+
+
+class HiddenRows:
+    """Tests the functions of a model, and keeps the rows behind a sequence as a function needs them.
+
+    A function is tested once for all sessions of a model, when rows behind the tokens hold something for the first
+    time: it runs again with other padding, and other numbers in these rows. If scores or rows of tokens differ, the
+    model sees them. Then no tokens are padded, and rows behind a sequence are zeros, as in a new cache.
+
+    Parameters
+    ----------
+    held : HeldCaches
+    run : callable
+        Runs a step and returns scores, sequences x tokens x vocabulary.
+    """
+
+    def __init__(self, held: HeldCaches, run: Callable[[Step], np.ndarray]):
+        self._held, self._run = held, run
+        self._random = np.random.default_rng(0)
+        self._used: np.ndarray | int = 0  # for each sequence, the rows that were written since they were zeros
+
+    def may_pad(self, function: str) -> bool:
+        """Whether tokens may be padded for a function, as far as is known."""
+        return self._held.plan.hides.get(function, True)
+
+    def prepare(self, step: Step) -> None:
+        """Clear rows before a run of a function that sees them."""
+        if not self.may_pad(step.function) and (self._used > step.first).any():
+            self._fill(step.first, lambda shape: np.zeros(shape))
+            self._used = step.first
+
+    def seen(self, step: Step, scores: np.ndarray) -> bool:
+        """Whether what a run gave depends on what is behind the tokens; then rows behind those before it are cleared.
+
+        Parameters
+        ----------
+        scores : np.ndarray
+            Of the run, sequences x tokens x vocabulary.
+        """
+        end = step.first + step.size
+        behind = step.padded or bool((self._used > end).any())
+        self._used = np.maximum(self._used, end)
+        if not behind or step.function in self._held.plan.hides:
+            return False
+        if len(scores[0]) != step.size and not (step.counts % step.size == 0).all():
+            return False  # the scores of the tokens are not known, and the run is repeated without padding
+        hides = self._is_same_with_noise(step, scores)
+        self._held.plan.hides[step.function] = hides
+        if not hides:
+            self._fill(step.first, lambda shape: np.zeros(shape))
+            self._used = step.first
+        return not hides
+
+    def _is_same_with_noise(self, step: Step, scores: np.ndarray) -> bool:
+        ends = step.first + step.counts
+        before = self._contents()
+        self._fill(ends, self._random.standard_normal)
+        ids = np.where(np.arange(step.size) < step.counts[:, None], step.ids, 1)
+        other = self._run(replace(step, ids=ids))
+        after = self._contents()
+        for name, array in before.items():
+            self._held.put(name, array)
+        active = step.counts > 0
+        count = len(scores[0])
+        kept = [slice(0, each) if count == step.size else slice(None) for each in step.counts]
+        pairs = [(scores[at][kept[at]], other[at][kept[at]]) for at in np.flatnonzero(active)]
+        pairs += [pair for name in before for pair in self._rows(name, before[name], after[name], ends)]
+        return all(_near(*pair) for pair in pairs)
+
+    def _contents(self) -> dict[str, np.ndarray]:
+        return {name: tensor.numpy() for name, tensor in self._held.tensors.items()}
+
+    def _rows(self, name: str, one: np.ndarray, other: np.ndarray, ends: np.ndarray) -> list[tuple]:
+        """Return the rows of tokens of two states of a cache."""
+        lines = self._lines(name, ends)
+        return [(np.moveaxis(one[at], axis, 0)[:end], np.moveaxis(other[at], axis, 0)[:end]) for at, axis, end in lines]
+
+    def _fill(self, ends: np.ndarray, numbers: Callable[[tuple[int, ...]], np.ndarray]) -> None:
+        """Write numbers into all rows behind sequences."""
+        for name, array in self._contents().items():
+            filled = array.copy()
+            for at, axis, end in self._lines(name, ends):
+                behind = np.moveaxis(filled[at], axis, 0)[end:]
+                behind[...] = numbers(behind.shape).astype(array.dtype)
+            self._held.put(name, filled)
+
+    def _lines(self, name: str, ends: np.ndarray) -> list[tuple]:
+        """Return (index of a sequence in a cache, its dimension of rows then, rows of its tokens)."""
+        axis = self._held.plan.axes[name]
+        shape = self._held.plan.tensors[name].shape
+        if axis and shape[0] == len(ends):
+            return [(at, axis - 1, int(end)) for at, end in enumerate(ends)]
+        return [(..., axis, int(ends.max()))]
+
+
+def _near(one: np.ndarray, other: np.ndarray) -> bool:
+    most = float(np.abs(one.astype("float64")).max(initial=0.0))
+    return bool(np.allclose(other, one, rtol=0.0, atol=_NEAR * most, equal_nan=True))
