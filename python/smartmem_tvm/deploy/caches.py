@@ -45,13 +45,14 @@ class CachePlan:
     last : bool
         Whether compiled functions take the caches after all other inputs, as `FixAddresses` has them on GPUs.
     hides : dict
-        Function -> whether it hides the rows behind its tokens, as far as `HiddenRows` has tested it.
+        Function, and whether tokens are padded -> whether it hides the rows behind them, as far as `HiddenRows` has
+        tested it.
     """
 
     functions: Mapping[str, Sequence[Cache]]
     tensors: Mapping[str, CacheTensor]
     last: bool = False
-    hides: dict[str, bool] = field(default_factory=dict, compare=False)
+    hides: dict[tuple[str, bool], bool] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(

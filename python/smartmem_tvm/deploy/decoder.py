@@ -176,9 +176,7 @@ class Decoder:
             As `feed`, and if a parameter makes no sense.
         """
         steps = list(self.tokens(prompt, tokens, temperature, top_k, top_p, seed, stop))
-        if not _is_nested(prompt):
-            return steps
-        return [[each[at] for each in steps if each[at] is not None] for at in range(len(prompt))]
+        return of_each(steps) if _is_nested(prompt) else steps
 
     def tokens(
         self,
@@ -366,6 +364,11 @@ class Decoder:
                 f"The model has no output '{wanted}': name the one with the scores, as logits='{names[0]}'."
             )
         return names.index(wanted)
+
+
+def of_each(steps: Sequence[Sequence[int | None]]) -> list[list[int]]:
+    """Return the tokens of each sequence, of what `Decoder.tokens` yielded for several."""
+    return [[each for each in tokens if each is not None] for tokens in zip(*steps, strict=True)]
 
 
 def _is_nested(ids: Ids | Sequence[Ids]) -> bool:

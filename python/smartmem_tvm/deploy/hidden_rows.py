@@ -19,8 +19,9 @@ class HiddenRows:
     """Tests the functions of a model, and keeps the rows behind a sequence as a function needs them.
 
     A function is tested once for all sessions of a model, when rows behind the tokens hold something for the first
-    time: it runs again with other padding, and other numbers in these rows. If scores or rows of tokens differ, the
-    model sees them. Then no tokens are padded, and rows behind a sequence are zeros, as in a new cache.
+    time, and when tokens are padded for the first time: it runs again with other padding, and other numbers in these
+    rows. If scores or rows of tokens differ, the model sees them. Then no tokens are padded, or rows behind a sequence
+    are zeros before each run, as in a new cache.
 
     Parameters
     ----------
@@ -32,15 +33,17 @@ class HiddenRows:
     def __init__(self, held: HeldCaches, run: Callable[[Step], np.ndarray]):
         self._held, self._run = held, run
         self._random = np.random.default_rng(0)
-        self._used: np.ndarray | int = 0  # for each sequence, the rows that were written since they were zeros
+        self._used = np.zeros(1, "int64")  # for each sequence, the rows that were written since they were zeros
 
     def may_pad(self, function: str) -> bool:
         """Whether tokens may be padded for a function, as far as is known."""
-        return self._held.plan.hides.get(function, True)
+        hides = self._held.plan.hides
+        return hides.get((function, True), hides.get((function, False), True))
 
     def prepare(self, step: Step) -> None:
         """Clear rows before a run of a function that sees them."""
-        if not self.may_pad(step.function) and (self._used > step.first).any():
+        hides = self._held.plan.hides.get((step.function, False), True)
+        if not hides and (self._used > step.first).any():
             self._fill(step.first, lambda shape: np.zeros(shape))
             self._used = step.first
 
@@ -52,15 +55,15 @@ class HiddenRows:
         scores : np.ndarray
             Of the run, sequences x tokens x vocabulary.
         """
-        end = step.first + step.size
-        behind = step.padded or bool((self._used > end).any())
+        end, active = step.first + step.size, step.counts > 0
+        behind = step.padded or bool((self._used > end)[active].any())
         self._used = np.maximum(self._used, end)
-        if not behind or step.function in self._held.plan.hides:
+        if not behind or (step.function, step.padded) in self._held.plan.hides:
             return False
-        if len(scores[0]) != step.size and not (step.counts % step.size == 0).all():
+        if step.padded and scores.shape[1] != step.size:
             return False  # the scores of the tokens are not known, and the run is repeated without padding
         hides = self._is_same_with_noise(step, scores)
-        self._held.plan.hides[step.function] = hides
+        self._held.plan.hides[step.function, step.padded] = hides
         if not hides:
             self._fill(step.first, lambda shape: np.zeros(shape))
             self._used = step.first
@@ -75,10 +78,8 @@ class HiddenRows:
         after = self._contents()
         for name, array in before.items():
             self._held.put(name, array)
-        active = step.counts > 0
-        count = len(scores[0])
-        kept = [slice(0, each) if count == step.size else slice(None) for each in step.counts]
-        pairs = [(scores[at][kept[at]], other[at][kept[at]]) for at in np.flatnonzero(active)]
+        columns = [slice(0, each) if step.padded else slice(None) for each in step.counts]
+        pairs = [(scores[at][columns[at]], other[at][columns[at]]) for at in np.flatnonzero(step.counts)]
         pairs += [pair for name in before for pair in self._rows(name, before[name], after[name], ends)]
         return all(_near(*pair) for pair in pairs)
 

@@ -45,8 +45,8 @@ class Step:
 
     @property
     def padded(self) -> bool:
-        """Whether a sequence has fewer tokens."""
-        return bool((self.counts < self.size).any())
+        """Whether a sequence has fewer tokens; one that has none does not count."""
+        return bool(((self.counts > 0) & (self.counts < self.size)).any())
 
 
 class TokenInputs:
