@@ -72,9 +72,7 @@ def in_parts(prompt, tokens, parts, form, scores):
 
 
 @pytest.mark.parametrize("scores", ("all", "last"))
-@pytest.mark.parametrize(
-    ("form", "rows", "padding"), [(HIDDEN, True, True), (SEEN, False, False), (LAST, True, False)]
-)
+@pytest.mark.parametrize(("form", "rows", "padding"), [(HIDDEN, True, True), (SEEN, False, False), (LAST, True, False)])
 @pytest.mark.pairwise
 def test_prompts_at_random(form, rows, padding, scores):
     """Also of two sequences at once, of which one gets no tokens, and again in rows that others were in."""
@@ -102,9 +100,7 @@ def test_a_model_is_tested_once(monkeypatch):
     from smartmem_tvm.deploy import hidden_rows
 
     tests, first = [], hidden_rows.HiddenRows._is_same_with_noise
-    monkeypatch.setattr(
-        hidden_rows.HiddenRows, "_is_same_with_noise", lambda *given: tests.append(1) or first(*given)
-    )
+    monkeypatch.setattr(hidden_rows.HiddenRows, "_is_same_with_noise", lambda *given: tests.append(1) or first(*given))
     sm.Decoder(model).generate([1, 2, 3, 4], 3)
     assert not tests
     for _ in range(3):

@@ -157,13 +157,35 @@ class HeldCaches:
             )
         self.tensors[name].copyfrom(given)
 
+    def put_back(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Copy the arrays of all caches there, and return the other inputs.
+
+        Raises
+        ------
+        UserError
+            If a cache has no array, or one of another shape or type.
+        """
+        left = dict(given)
+        for name in self.tensors:
+            if name not in left:
+                raise UserError(f"Cache '{name}' has no array, and the model's file takes one: give it, or use `run`.")
+            self.put(name, left.pop(name))
+        return left
+
+    def whole(self, function: str, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return a function's outputs with what is in the caches, as the model's file gives them."""
+        found = list(outputs)
+        for each in sorted(self.plan.functions.get(function, ()), key=lambda cache: cache.output):
+            found.insert(each.output, self.tensors[each.name].numpy())
+        return found
+
     def called(self, name: str, function: Callable, whole: bool = False) -> Callable:
         """Return a function that takes and gives what a caller sees, and passes the caches by itself.
 
         Parameters
         ----------
         whole : bool
-            Whether the result is none of the model, and returned as it is.
+            Whether the result is returned as it is: with the caches in it, or a time.
         """
         caches = self.plan.functions.get(name, ())
         if not caches:

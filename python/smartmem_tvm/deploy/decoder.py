@@ -28,8 +28,8 @@ class Decoder:
     Each decoder has caches of its own, of zeros at first, and shares the weights. It runs the model's largest size that
     the tokens fill, and pads to a size of the model where there is room: a model with the sizes of 1 and of 128 tokens
     reads a prompt 128 tokens at a time. Padding has positions behind the tokens, which the model must mask, and later
-    tokens write over its rows. Before it pads for the first time, a decoder tests that the model does mask them; if not,
-    it pads nothing.
+    tokens write over its rows. Before it pads for the first time, a decoder tests that the model does mask them; if
+    not, it pads nothing.
 
     Of a model with a batch, each sequence has a length of its own. A sequence that gets no tokens in a run keeps its
     rows; if the caches are full, its last token is computed again.
@@ -301,10 +301,10 @@ class Decoder:
         )
 
     def _candidates(self, most: int) -> list[int]:
-        """Return sizes in the order in which they are preferred: the least that takes all, then those that take less."""
+        """Return sizes, the preferred ones first: the least that takes all tokens, then those that take fewer."""
         sizes = sorted(self._inputs.sizes)
         larger = [size for size in sizes if size >= most]
-        return larger[:1] + [size for size in reversed(sizes) if size < most] + larger[1:]
+        return larger[:1] + [size for size in reversed(sizes) if size < most]
 
     def _step(self, lists: list[np.ndarray], counts: np.ndarray, size: int) -> Step:
         ids, first = np.zeros((self.sequences, size), "int64"), self._lengths.copy()

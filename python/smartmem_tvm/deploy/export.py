@@ -88,6 +88,7 @@ _SHAPE = {
     "stream?": _STREAM,
     "model?": str,
     "values?": dict,
+    "rows?": json_data.is_count,
     "precision?": str,
 }
 _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION, PLAN}
@@ -152,7 +153,7 @@ class Loaded(Runnable):
         from .tiles import Tiles, length_of
 
         sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
-        described, caches = _functions(self.manifest), _cache_plan(self.manifest)
+        described, caches = _functions(self.manifest), cache_plan(self.manifest)
         functions = {name: caches.inputs(name, _parameters(each)) for name, each in described.items()}
         functions = {name: [*each, *length_of(self.open, name)] for name, each in functions.items()}
         outputs = {name: caches.outputs(name, _outputs(each)) for name, each in described.items()}
@@ -183,7 +184,8 @@ def _streams(manifest: Mapping) -> dict[str, Mapping]:
     return {name: each["stream"] for name, each in _functions(manifest).items() if "stream" in each}
 
 
-def _cache_plan(manifest: Mapping) -> CachePlan:
+def cache_plan(manifest: Mapping) -> CachePlan:
+    """Return the caches of a folder's model, by its manifest."""
     from ..ir.cache_rows import Cache
     from ..target import is_gpu, parse_target
     from .caches import CachePlan
@@ -357,7 +359,7 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
     if "stream" in manifest:
         return Loaded(manifest, _streamed(code, folder, manifest, memory_budget))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
-    takers, caches = list(_functions(manifest)), _cache_plan(manifest)
+    takers, caches = list(_functions(manifest)), cache_plan(manifest)
     return Loaded(manifest, Machine(code, weights, device, has_textures(target), takers, caches))
 
 

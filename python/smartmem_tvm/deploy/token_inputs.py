@@ -114,7 +114,7 @@ class TokenInputs:
         return seen.astype(dtype).reshape(dims)
 
     def _of_all(self, places: np.ndarray, numbers: int, size: int) -> np.ndarray:
-        """Return as many positions as an input has: of all tokens, or of the first ones; of all sequences, or of one."""
+        """Return as many positions as an input has: of all tokens, or of the first ones; of each sequence, or one."""
         lines = places if self._is_for_each(numbers, size) else places[:1]
         return lines if numbers == lines.size else lines[:, 0]
 

@@ -147,11 +147,18 @@ class Machine(relax.VirtualMachine):
         return timed if self.caches is None else self.caches.called(function, timed, whole=True)
 
     def __getitem__(self, name: str):
+        return self._called(name, whole=False)
+
+    def whole(self, name: str) -> Callable:
+        """Return a function that takes the model's inputs, and gives the caches among its results."""
+        return self._called(name, whole=True)
+
+    def _called(self, name: str, whole: bool) -> Callable:
         function = super().__getitem__(name)
         if name not in self._functions:
             return function
         bound = (lambda *inputs: function(*inputs, *self._weights)) if self._weights else function
-        return bound if self.caches is None else self.caches.called(name, bound)
+        return bound if self.caches is None else self.caches.called(name, bound, whole)
 
 
 def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.runtime.Tensor, ...]:
