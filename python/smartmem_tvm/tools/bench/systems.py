@@ -39,8 +39,9 @@ def prepare(request: dict):
     request : dict
         ``system``: the name; ``kind``: its kind if the name differs from it (a kind that is not a baseline is ours);
         ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one; ``values`` of
-        inputs, if there are any; ``caches`` that ours keeps, and their ``rows`` if they grow in the file; ``options``: fields of `pipeline.Options` that differ from the default; ``target``:
-        for all except ONNX Runtime, by default this machine's CPU; ``profiles`` and ``records``: the files of ours.
+        inputs, if there are any; ``caches`` that ours keeps, and their ``rows`` if they grow in the file; ``options``:
+        fields of `pipeline.Options` that differ from the default; ``target``: for all except ONNX Runtime, by default
+        this machine's CPU; ``profiles`` and ``records``: the files of ours.
     """
     return _MAKERS.get(_kind(request), _smartmem)(request)
 
@@ -162,10 +163,11 @@ class TvmSystem(System):
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Run on the arrays, which are in the order of the model's inputs; the first run records CUDA graphs."""
         self.whole = inputs
-        self.inputs = self.compiled.without_caches(self.whole)
-        self.first_seconds, outputs = timed(lambda: self.compiled.run_whole(self.whole))
+        arrays = list(inputs.values())
+        self.inputs = self.compiled.without_caches(arrays)
+        self.first_seconds, outputs = timed(lambda: self.compiled.run_whole(arrays))
         self.once = inference(self.compiled.vm, self.inputs)
-        return self.compiled.run_whole(self.whole) if self.compiled.kernels_per_graph else outputs
+        return self.compiled.run_whole(arrays) if self.compiled.kernels_per_graph else outputs
 
     def ready(self) -> None:
         """Put the caches back."""
