@@ -9,8 +9,9 @@ python benchmarks/exported_decoders.py --networks pythia-160m --exporters dynamo
 
 Networks are small, with random weights, and written as Optimum names them: ``input_ids``, ``attention_mask``,
 ``position_ids``, ``past_key_values.0.key``. Each is compiled for 1 and 4 tokens with caches of `--rows` rows, and
-writes tokens after a prompt; ONNX Runtime runs the file with caches that grow. Their ids should be the same. A network of the size of
-Pythia-160M is there by name, and `--times` measures tokens of both in turns, in processor time of one thread.
+writes tokens after a prompt; ONNX Runtime runs the file with caches that grow. Their ids should be the same. A network
+of the size of Pythia-160M is there by name, and `--times` measures tokens of both in turns, in processor time of one
+thread.
 """
 
 from __future__ import annotations
