@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from decoder_network import TENSOR, Decoder, _Writer
 from onnx import TensorProto, helper, numpy_helper
 
 TURN = 8  # tokens of a system in a turn. Chosen: llama.cpp's server takes as long as one token to begin.
+SYSTEMS = ("smartmem", "onnxruntime-genai", "llama.cpp")
 _NEWLINE = "\n"
 
 
@@ -234,6 +235,7 @@ class LlamaCpp:
         params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(path), rows, 1, False
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED  # slower here
         self.server, self.ids = xllamacpp.Server(params), []
 
     def begin(self, prompt: list[int]) -> None:
@@ -269,21 +271,13 @@ def compiled(sizes: Decoder, folder: Path) -> Path:
     return folder / "ours"
 
 
-def measured(rows: int, layers: int, tokens: int, folder: Path) -> dict:
-    """Write the last tokens of caches with all, in turns; return milliseconds."""
+def measured(rows: int, layers: int, tokens: int, folder: Path, names: Sequence[str]) -> dict:
+    """Write the last tokens of caches with these systems, in turns; return milliseconds."""
     from decoding import Reader
 
     sizes = network(rows, layers)
-    for name in ("genai", "ours"):
-        (folder / name).mkdir()
-    write_genai(sizes, folder / "genai")
-    write_gguf(sizes, folder / "network.gguf")
-    (folder / "ours").rmdir()
-    systems = {
-        "smartmem": Ours(compiled(sizes, folder)),
-        "onnxruntime-genai": Genai(folder / "genai", rows),
-        "llama.cpp": LlamaCpp(folder / "network.gguf", rows),
-    }
+    makers = {"smartmem": ours, "onnxruntime-genai": genai, "llama.cpp": llama_cpp}
+    systems = {name: makers[name](sizes, folder) for name in names}
     prompt = np.random.default_rng(0).integers(300, sizes.vocabulary, rows - tokens - 2).tolist()
     for each in systems.values():
         each.begin(prompt)
@@ -302,7 +296,7 @@ def measured(rows: int, layers: int, tokens: int, folder: Path) -> dict:
             start = time.process_time()
             reader()
             times["limit"].append(time.process_time() - start)
-    same = {name: ids == found["smartmem"] for name, ids in found.items()}
+    same = {name: ids == found[names[0]] for name, ids in found.items()}
     return {
         "rows": rows,
         "layers": layers,
@@ -314,6 +308,24 @@ def measured(rows: int, layers: int, tokens: int, folder: Path) -> dict:
             for name, each in times.items()
         },
     }
+
+
+def ours(sizes: Decoder, folder: Path) -> Ours:
+    """Compile the network."""
+    return Ours(compiled(sizes, folder))
+
+
+def genai(sizes: Decoder, folder: Path) -> Genai:
+    """Write a folder of onnxruntime-genai and load it."""
+    (folder / "genai").mkdir()
+    write_genai(sizes, folder / "genai")
+    return Genai(folder / "genai", sizes.capacity)
+
+
+def llama_cpp(sizes: Decoder, folder: Path) -> LlamaCpp:
+    """Write a GGUF file and load it."""
+    write_gguf(sizes, folder / "network.gguf")
+    return LlamaCpp(folder / "network.gguf", sizes.capacity)
 
 
 def memory(rows: int, layers: int, folder: Path) -> dict:
@@ -347,6 +359,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[256, 2048])
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--memory", action="store_true", help="sizes and peaks, in place of times")
     parser.add_argument("--fill", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="FILE")
@@ -362,7 +375,7 @@ def main() -> None:
     for rows in args.rows[-1:] if args.memory else args.rows:
         with tempfile.TemporaryDirectory() as folder:
             work = memory(rows, args.layers, Path(folder)) if args.memory else None
-            found.append(work or measured(rows, args.layers, args.tokens, Path(folder)))
+            found.append(work or measured(rows, args.layers, args.tokens, Path(folder), args.systems))
             print(json.dumps(found[-1]), flush=True)
     if args.json is not None:
         facts = {"machine": machine(usable_cores()), "threads": 1, "date": str(date.today())}

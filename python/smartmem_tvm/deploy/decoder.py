@@ -69,13 +69,13 @@ class Decoder:
         if not self._session.caches:
             raise UserError("This model keeps no caches between inferences: compile it with --cache, or caches=True.")
         self._inputs = TokenInputs(self._session, {"ids": ids, "positions": positions, "mask": mask}, others or {})
-        self._logits = self._output(logits)
+        self._sizes, self._logits = sorted(self._inputs.sizes), self._output(logits)
         self.sequences = self._inputs.sequences
         """How many sequences the model writes at once."""
         self.capacity = self._inputs.capacity
         """Rows of the caches: the most tokens of a sequence."""
-        self._lengths = np.zeros(self.sequences, "int64")
-        self._last = np.zeros(self.sequences, "int64")  # the last token of each
+        self._lengths = [0] * self.sequences
+        self._last = [0] * self.sequences  # the last token of each
         self._scores: np.ndarray | None = None  # after the last token of each
         self._all_scores, self._busy = True, threading.Lock()
         self._behind = HiddenRows(self._session.vm.caches, self._computed)
@@ -84,12 +84,12 @@ class Decoder:
     @property
     def length(self) -> int:
         """Return the number of tokens whose rows are in the caches; of several sequences, of the longest one."""
-        return int(self._lengths.max())
+        return max(self._lengths)
 
     @property
     def lengths(self) -> list[int]:
         """Return this number for each sequence."""
-        return self._lengths.tolist()
+        return list(self._lengths)
 
     def reset(self, sequence: int | None = None) -> None:
         """Begin another sequence; rows of the last one are not seen any more.
@@ -106,7 +106,7 @@ class Decoder:
         """
         with self._alone():
             if sequence is None:
-                self._lengths[:] = 0
+                self._lengths = [0] * self.sequences
                 return
             if not 0 <= sequence < self.sequences:
                 raise UserError(f"There is no sequence {sequence}: the model has {self.sequences}, counted from 0.")
@@ -136,8 +136,8 @@ class Decoder:
             written then.
         """
         with self._alone():
-            scores = self._feed(self._lists(ids))
-            return scores.copy() if _is_nested(ids) else scores[0].copy()
+            nested, scores = _is_nested(ids), self._feed(self._lists(ids))
+            return scores if nested else scores[0]
 
     def generate(
         self,
@@ -202,7 +202,7 @@ class Decoder:
                 raise UserError(f"Prompt {empty[0]} has no tokens: give at least one id.")
             for each in lists:
                 self._refuse_too_many(len(each) + (0 if nested else tokens - 1), taken=0)
-            self._lengths[:] = 0
+            self._lengths = [0] * self.sequences
             count = len(prompt) if nested else 1
             draws = [np.random.default_rng(seed + at) for at in range(count)]
             for found in self._steps(lists, tokens, sampling, draws, stop):
@@ -238,14 +238,15 @@ class Decoder:
 
     def _lists(self, ids: Ids | Sequence[Ids]) -> list[np.ndarray]:
         """Return checked tokens of each sequence."""
-        given = list(ids) if _is_nested(ids) else [ids]
+        nested = _is_nested(ids)
+        given = list(ids) if nested else [ids]
         if len(given) > self.sequences:
             raise UserError(
                 f"{len(given)} lists of tokens are given, and the model writes {self.sequences} "
                 f"{'sequence' if self.sequences == 1 else 'sequences'} at once: give as many, or compile it for a "
                 f"larger batch."
             )
-        found = [_checked(each, may_be_empty=_is_nested(ids) and self.sequences > 1) for each in given]
+        found = [_checked(each, may_be_empty=nested and self.sequences > 1) for each in given]
         return found + [np.zeros(0, "int64")] * (self.sequences - len(found))
 
     def _feed(self, lists: list[np.ndarray]) -> np.ndarray:
@@ -255,21 +256,19 @@ class Decoder:
         if self._inputs.together:
             lists = self._alike(lists)
         for length, each in zip(self._lengths, lists, strict=True):
-            self._refuse_too_many(len(each), int(length))
-        before, last = self._lengths.copy(), self._last.copy()
+            self._refuse_too_many(len(each), length)
+        before, last = self._lengths, list(self._last)
         try:
             while any(each.size for each in lists):
                 step = self._next(lists)
                 if not self._run(step):
                     continue
-                self._lengths += step.counts
+                self._lengths = [*map(int.__add__, self._lengths, step.counts)]
                 lists = [each[count:] for each, count in zip(lists, step.counts, strict=True)]
         except BaseException:
             self._lengths, self._last = before, last
             raise
-        scores = self._scores
-        scores[self._lengths == 0] = np.nan
-        return scores
+        return self._scores
 
     def _alike(self, lists: list[np.ndarray]) -> list[np.ndarray]:
         """Return lists of one length, in which sequences without tokens get zeros."""
@@ -286,28 +285,32 @@ class Decoder:
 
     def _next(self, lists: list[np.ndarray]) -> Step:
         """Return the tokens to run next, and the size of the model that takes them."""
-        left, room = np.array([len(each) for each in lists]), self.capacity - self._lengths
-        for size in self._candidates(int(left.max())):
-            if size > 1 and (room < size).any():
+        left, room = [len(each) for each in lists], self.capacity - max(self._lengths)
+        for size in self._candidates(max(left)):
+            if size > 1 and room < size:
                 continue
             may_pad = self._all_scores and self._behind.may_pad(self._inputs.sizes[size])
-            counts = np.minimum(left, size) if may_pad else np.where(left >= size, size, 0)
-            if counts.any():
+            counts = [min(each, size) if may_pad or each >= size else 0 for each in left]
+            if any(counts):
                 return self._step(lists, counts, size)
-        sizes = ", ".join(map(str, sorted(self._inputs.sizes)))
+        sizes = ", ".join(map(str, self._sizes))
         raise UserError(
-            f"The model's sizes take {sizes} tokens at a time, and {left.max()} are left, for which the caches have no "
+            f"The model's sizes take {sizes} tokens at a time, and {max(left)} are left, for which the caches have no "
             f"room to spare: compile it for 1 token as well."
         )
 
     def _candidates(self, most: int) -> list[int]:
         """Return sizes, the preferred ones first: the least that takes all tokens, then those that take fewer."""
-        sizes = sorted(self._inputs.sizes)
+        sizes = self._sizes
+        if most in self._inputs.sizes:
+            return [most, *(size for size in reversed(sizes) if size < most)]
         larger = [size for size in sizes if size >= most]
         return larger[:1] + [size for size in reversed(sizes) if size < most]
 
-    def _step(self, lists: list[np.ndarray], counts: np.ndarray, size: int) -> Step:
-        ids, first = np.zeros((self.sequences, size), "int64"), self._lengths.copy()
+    def _step(self, lists: list[np.ndarray], counts: list[int], size: int) -> Step:
+        if self.sequences == 1 and counts[0] == size:
+            return Step(self._inputs.sizes[size], lists[0][None, :size], counts, self._lengths)
+        ids, first = np.zeros((self.sequences, size), "int64"), list(self._lengths)
         for at, (tokens, count) in enumerate(zip(lists, counts, strict=True)):
             ids[at, :count] = tokens[:count]
             if not count and first[at] == self.capacity:  # full: its last token once more
@@ -319,18 +322,27 @@ class Decoder:
         self._behind.prepare(step)
         scores = self._computed(step)
         known = scores.shape[1] == step.size
-        active = step.counts > 0
         if self._behind.seen(step, scores):
             return False
-        if not known and (step.counts[active] < step.size).any():
+        if not known and step.padded:
             self._all_scores = False  # rows of the padding are written over by the tokens' own
             return False
-        if self._scores is None:
-            self._scores = np.full((self.sequences, scores.shape[-1]), np.nan, scores.dtype)
-        for at in np.flatnonzero(active):
-            self._scores[at] = scores[at, step.counts[at] - 1 if known else -1]
-            self._last[at] = step.ids[at, step.counts[at] - 1]
+        rows = [scores[at, count - 1 if known else -1] if count else None for at, count in enumerate(step.counts)]
+        self._keep(rows)
+        self._last = [step.ids[at, count - 1] if count else self._last[at] for at, count in enumerate(step.counts)]
         return True
+
+    def _keep(self, rows: list[np.ndarray | None]) -> None:
+        """Keep the scores of the sequences that have new ones; those without tokens have no scores."""
+        if len(rows) == 1:
+            self._scores = rows[0][None]
+            return
+        some = next(each for each in rows if each is not None)
+        nothing = np.full_like(some, np.nan)
+        for at, each in enumerate(rows):
+            if each is None:
+                rows[at] = self._scores[at] if self._scores is not None and self._lengths[at] else nothing
+        self._scores = np.stack(rows)
 
     def _computed(self, step: Step) -> np.ndarray:
         """Return the scores of a run: sequences x tokens, or only the last one, x vocabulary."""
@@ -377,6 +389,8 @@ def _is_nested(ids: Ids | Sequence[Ids]) -> bool:
 
 
 def _checked(ids: Ids, may_be_empty: bool) -> np.ndarray:
+    if len(ids) == 1 and type(ids[0]) is int and ids[0] >= 0:  # the usual case, which takes part in each token's time
+        return np.array(ids)
     tokens = np.asarray(ids)
     if may_be_empty and tokens.shape == (0,):
         return tokens.astype("int64")

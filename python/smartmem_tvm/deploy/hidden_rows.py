@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +33,7 @@ class HiddenRows:
     def __init__(self, held: HeldCaches, run: Callable[[Step], np.ndarray]):
         self._held, self._run = held, run
         self._random = np.random.default_rng(0)
-        self._used = np.zeros(1, "int64")  # for each sequence, the rows that were written since they were zeros
+        self._used: list[int] = []  # for each sequence, the rows that were written since they were zeros
 
     def may_pad(self, function: str) -> bool:
         """Whether tokens may be padded for a function, as far as is known."""
@@ -42,10 +42,10 @@ class HiddenRows:
 
     def prepare(self, step: Step) -> None:
         """Clear rows before a run of a function that sees them."""
+        self._used = self._used or [0] * len(step.first)
         hides = self._held.plan.hides.get((step.function, False), True)
-        if not hides and (self._used > step.first).any():
-            self._fill(step.first, lambda shape: np.zeros(shape))
-            self._used = step.first
+        if not hides and any(used > first for used, first in zip(self._used, step.first, strict=True)):
+            self._clear(step)
 
     def seen(self, step: Step, scores: np.ndarray) -> bool:
         """Whether what a run gave depends on what is behind the tokens; then rows behind those before it are cleared.
@@ -55,9 +55,9 @@ class HiddenRows:
         scores : np.ndarray
             Of the run, sequences x tokens x vocabulary.
         """
-        end, active = step.first + step.size, step.counts > 0
-        behind = step.padded or bool((self._used > end)[active].any())
-        self._used = np.maximum(self._used, end)
+        ends = [each + step.size for each in step.first]
+        behind = step.padded or any(map(int.__gt__, self._used, ends))
+        self._used = list(map(max, self._used, ends))
         if not behind or (step.function, step.padded) in self._held.plan.hides:
             return False
         if step.padded and scores.shape[1] != step.size:
@@ -65,15 +65,19 @@ class HiddenRows:
         hides = self._is_same_with_noise(step, scores)
         self._held.plan.hides[step.function, step.padded] = hides
         if not hides:
-            self._fill(step.first, lambda shape: np.zeros(shape))
-            self._used = step.first
+            self._clear(step)
         return not hides
 
+    def _clear(self, step: Step) -> None:
+        """Put zeros behind the sequences as they were before a step."""
+        self._fill(step.first, np.zeros)
+        self._used = list(step.first)
+
     def _is_same_with_noise(self, step: Step, scores: np.ndarray) -> bool:
-        ends = step.first + step.counts
+        ends = [first + count for first, count in zip(step.first, step.counts, strict=True)]
         before = self._contents()
         self._fill(ends, self._random.standard_normal)
-        ids = np.where(np.arange(step.size) < step.counts[:, None], step.ids, 1)
+        ids = np.where(np.arange(step.size) < np.array(step.counts)[:, None], step.ids, 1)
         other = self._run(replace(step, ids=ids))
         after = self._contents()
         for name, array in before.items():
@@ -86,12 +90,12 @@ class HiddenRows:
     def _contents(self) -> dict[str, np.ndarray]:
         return {name: tensor.numpy() for name, tensor in self._held.tensors.items()}
 
-    def _rows(self, name: str, one: np.ndarray, other: np.ndarray, ends: np.ndarray) -> list[tuple]:
+    def _rows(self, name: str, one: np.ndarray, other: np.ndarray, ends: Sequence[int]) -> list[tuple]:
         """Return the rows of tokens of two states of a cache."""
         lines = self._lines(name, ends)
         return [(np.moveaxis(one[at], axis, 0)[:end], np.moveaxis(other[at], axis, 0)[:end]) for at, axis, end in lines]
 
-    def _fill(self, ends: np.ndarray, numbers: Callable[[tuple[int, ...]], np.ndarray]) -> None:
+    def _fill(self, ends: Sequence[int], numbers: Callable[[tuple[int, ...]], np.ndarray]) -> None:
         """Write numbers into all rows behind sequences."""
         for name, array in self._contents().items():
             filled = array.copy()
@@ -100,13 +104,13 @@ class HiddenRows:
                 behind[...] = numbers(behind.shape).astype(array.dtype)
             self._held.put(name, filled)
 
-    def _lines(self, name: str, ends: np.ndarray) -> list[tuple]:
+    def _lines(self, name: str, ends: Sequence[int]) -> list[tuple]:
         """Return (index of a sequence in a cache, its dimension of rows then, rows of its tokens)."""
         axis = self._held.plan.axes[name]
         shape = self._held.plan.tensors[name].shape
         if axis and shape[0] == len(ends):
-            return [(at, axis - 1, int(end)) for at, end in enumerate(ends)]
-        return [(..., axis, int(ends.max()))]
+            return [(at, axis - 1, end) for at, end in enumerate(ends)]
+        return [(..., axis, max(ends))]
 
 
 def _near(one: np.ndarray, other: np.ndarray) -> bool:

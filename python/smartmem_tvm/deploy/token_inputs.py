@@ -27,16 +27,16 @@ class Step:
         The function that takes as many.
     ids : np.ndarray
         Sequences x tokens; behind the tokens of a sequence are zeros.
-    counts : np.ndarray
+    counts : sequence of int
         For each sequence, how many of them it has.
-    first : np.ndarray
+    first : sequence of int
         For each sequence, the row of the first one.
     """
 
     function: str
     ids: np.ndarray
-    counts: np.ndarray
-    first: np.ndarray
+    counts: Sequence[int]
+    first: Sequence[int]
 
     @property
     def size(self) -> int:
@@ -46,7 +46,7 @@ class Step:
     @property
     def padded(self) -> bool:
         """Whether a sequence has fewer tokens; one that has none does not count."""
-        return bool(((self.counts > 0) & (self.counts < self.size)).any())
+        return any(0 < each < self.size for each in self.counts)
 
 
 class TokenInputs:
@@ -101,11 +101,14 @@ class TokenInputs:
         if param.name in self._others:
             return self._others[param.name]
         if param.name == self._roles["ids"]:
-            return step.ids.astype(dtype).reshape(dims)
-        places = step.first[:, None] + np.arange(step.size)
-        if param.name == self._roles["positions"]:
-            return self._of_all(places, prod(dims), step.size).astype(dtype).reshape(dims)
-        ends = step.first + np.maximum(step.counts, 1)  # a token that sees nothing has no softmax
+            return step.ids.astype(dtype, copy=False).reshape(dims)
+        positions = param.name == self._roles["positions"]
+        if positions and self.sequences == 1:
+            return np.arange(step.first[0], step.first[0] + prod(dims), dtype=dtype).reshape(dims)
+        places = np.array(step.first)[:, None] + np.arange(step.size)
+        if positions:
+            return self._of_all(places, prod(dims), step.size).astype(dtype, copy=False).reshape(dims)
+        ends = places[:, 0] + np.maximum(step.counts, 1)  # a token that sees nothing has no softmax
         if len(dims) == 2:  # the rows that are taken
             return (np.arange(dims[-1]) < ends[: dims[0], None]).astype(dtype).reshape(dims)
         seen = np.arange(dims[-1]) <= places[: dims[0], :, None]  # sequences x tokens x rows
