@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -344,14 +343,14 @@ def fill(folder: str) -> dict:
     """Fill the caches of a folder; return the peak of this process, and what it had before the model."""
     import smartmem_tvm as sm
     from smartmem_tvm.deploy import decoder, export  # noqa: F401
+    from smartmem_tvm.peak_memory import peak_mb
 
     sm.Decoder  # noqa: B018 - loads the package
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before = peak_mb()
     writer = sm.Decoder(folder)
     tokens = writer.capacity - 64
     ids = writer.generate(list(range(300, 364)), tokens)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"tokens": len(ids), "before": before, "peak": peak}
+    return {"tokens": len(ids), "before_mb": before, "peak_mb": peak_mb()}
 
 
 def main() -> None:
