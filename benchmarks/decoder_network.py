@@ -125,14 +125,25 @@ class _Writer:
             first = self.emit("Slice", "position_ids", self.ints(0), self.ints(1), self.ints(1))
             at = self.emit("Reshape", first, self.ints(-1))
             return self.emit("TensorScatter", past, new, at, axis=2, name=name)
-        places = self.emit("Reshape", "position_ids", self.ints(-1))  # one sequence
         if form == ELEMENTS:
-            at = self.emit("Reshape", places, self.ints(1, 1, -1, 1))
+            at = self.emit("Reshape", "position_ids", self.ints(sizes.batch, 1, -1, 1))
             every = self.emit("Expand", at, self.emit("Shape", new))
             return self.emit("ScatterElements", past, every, new, axis=2, name=name)
+        if sizes.batch > 1:
+            return self.written_at_pairs(past, new, name)
+        places = self.emit("Reshape", "position_ids", self.ints(-1))
         turned = [self.emit("Transpose", each, perm=[2, 1, 0, 3]) for each in (past, new)]
         at = self.emit("Unsqueeze", places, self.ints(-1))
         return self.emit("Transpose", self.emit("ScatterND", turned[0], at, turned[1]), perm=[2, 1, 0, 3], name=name)
+
+    def written_at_pairs(self, past: str, new: str, name: str) -> str:
+        """Return ``past[sequences, :, positions] = new``, as torch writes it: at pairs of a sequence and a row."""
+        turned = [self.emit("Transpose", each, perm=[0, 2, 1, 3]) for each in (past, new)]
+        numbers = self.constant(np.arange(self.sizes.batch)[:, None])
+        numbers = self.emit("Expand", numbers, self.emit("Shape", "position_ids"))
+        pairs = [self.emit("Unsqueeze", each, self.ints(-1)) for each in (numbers, "position_ids")]
+        at = self.emit("Concat", *pairs, axis=-1)
+        return self.emit("Transpose", self.emit("ScatterND", turned[0], at, turned[1]), perm=[0, 2, 1, 3], name=name)
 
     def mask(self) -> str:
         """Return what is added to scores: 0, or a very negative number beyond a token's own place."""

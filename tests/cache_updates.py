@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-FORMS = ("where", "where-not", "elements", "nd", "coordinates", "tensor", "circular")
+FORMS = ("where", "where-not", "elements", "nd", "coordinates", "pairs", "tensor", "circular")
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Update:
         Of the cache.
     count : int
         New rows.
+    own : bool
+        Whether each sequence has row numbers of its own, of the forms that take one line for all as well.
     """
 
     form: str
@@ -29,6 +31,7 @@ class Update:
     axis: int
     count: int
     kind: str = "int64"
+    own: bool = False
 
     @property
     def new(self) -> tuple[int, ...]:
@@ -40,14 +43,17 @@ class Update:
         """Shape of their numbers: one for each sequence, or one line."""
         if self.form in ("tensor", "circular"):
             return self.shape[:1]
-        return (self.shape[0], 1) if self.form.startswith("where") and self.axis else (self.count,)
+        if self.form.startswith("where"):
+            return (self.shape[0], 1) if self.axis else (1,)
+        return (self.shape[0], self.count) if self.own else (self.count,)
 
     def inputs(self, random: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw arrays."""
         length, most = self.shape[self.axis], self.shape[self.axis] - self.count
-        if self.form in ("elements", "nd", "coordinates"):
-            rows = random.permutation(length)[: self.count]
-            rows = np.where(random.random(self.count) < 0.3, rows - length, rows)  # some count from the end
+        if self.form in ("elements", "nd", "coordinates", "pairs"):
+            lines = [random.permutation(length)[: self.count] for _ in range(self.shape[0] if self.own else 1)]
+            rows = np.array(lines).reshape(self.rows)
+            rows = np.where(random.random(self.rows) < 0.3, rows - length, rows)  # some count from the end
         else:
             rows = random.integers(0, (length if self.form == "circular" else most) + 1, self.rows) % length
         return {
@@ -83,7 +89,7 @@ class Update:
                 nodes.insert(2, node("Not", "equal", name="same"))
         elif self.form == "elements":
             nodes = [
-                node("Reshape", "rows", constant(np.array(along)), name="at"),
+                node("Reshape", "rows", constant(np.array(self.lines(along))), name="at"),
                 node("Expand", "at", constant(np.array(self.new)), name="every"),
                 node("ScatterElements", "past", "every", "new", name="present", axis=self.axis),
             ]
@@ -93,11 +99,22 @@ class Update:
             counted[self.axis] = "column"
             flat = [-1 if at == self.axis else 1 for at in range(len(grid))]
             nodes = [
-                node("Reshape", "rows", constant(np.array(flat)), name="at"),
+                node("Reshape", "rows", constant(np.array(self.lines(flat))), name="at"),
                 node("Expand", "at", constant(np.array(grid)), name="every"),
                 node("Unsqueeze", "every", constant(np.array([-1])), name="column"),
                 node("Concat", *counted, name="places", axis=-1),
                 node("ScatterND", "past", "places", "new", name="present"),
+            ]
+        elif self.form == "pairs":
+            order = [0, self.axis, *(at for at in range(1, rank) if at != self.axis)]
+            numbers = constant(np.broadcast_to(np.arange(self.shape[0])[:, None, None], (*self.rows, 1)).copy())
+            nodes = [
+                node("Unsqueeze", "rows", constant(np.array([-1])), name="column"),
+                node("Concat", numbers, "column", name="places", axis=-1),
+                node("Transpose", "past", name="turned", perm=order),
+                node("Transpose", "new", name="turned_new", perm=order),
+                node("ScatterND", "turned", "places", "turned_new", name="written"),
+                node("Transpose", "written", name="present", perm=[order.index(at) for at in range(rank)]),
             ]
         elif self.form == "nd":
             order = [self.axis, *(at for at in range(rank) if at != self.axis)]
@@ -119,6 +136,10 @@ class Update:
         graph = helper.make_graph([*nodes, *more], "update", inputs, outputs, list(held.values()))
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
 
+    def lines(self, along: list[int]) -> list[int]:
+        """Return the shape of row numbers among the dimensions of the cache."""
+        return [self.shape[0], *along[1:]] if self.own else along
+
     @property
     def new_numbers(self) -> int:
         """Numbers that a run has to write."""
@@ -129,13 +150,14 @@ def drawn(form: str, random: np.random.Generator) -> Update:
     """Return an update of a form with sizes at random: primes, ones, and all equal."""
     rank = int(random.integers(2, 5))
     shape = [2] * rank if random.random() < 0.2 else [int(each) for each in random.choice([1, 2, 3, 5, 7], rank)]
-    axis = int(random.integers(1 if form in ("tensor", "circular") else 0, rank))
+    axis = int(random.integers(1 if form in ("tensor", "circular", "pairs") else 0, rank))
     shape[axis] = int(random.integers(2, 9))
     count = 1 if form.startswith("where") else int(random.integers(1, shape[axis] + 1))
-    kind = "int64" if form in ("nd", "coordinates") or random.random() < 0.5 else "int32"
+    kind = "int64" if form in ("nd", "coordinates", "pairs") or random.random() < 0.5 else "int32"
     if form in ("tensor", "circular"):
         kind = "int64"
-    return Update(form, tuple(shape), axis, count, kind)
+    own = form == "pairs" or (form in ("elements", "coordinates") and axis > 0 and random.random() < 0.5)
+    return Update(form, tuple(shape), axis, count, kind, own)
 
 
 def expected(model: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -3,6 +3,8 @@
 
 import csv
 import json
+import sys
+from pathlib import Path
 
 import onnx
 import pytest
@@ -11,6 +13,9 @@ from small_network import network
 from smartmem_tvm.tables.suite import SUITES, Entry
 from smartmem_tvm.tools.bench import plan_measurements
 from smartmem_tvm.tools.bench.plan_measurements import Plan
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
+from decoder_network import CONCAT, WHERE, Decoder
 
 QUICK = ("--budget", "0.05", "--threads", "1")
 
@@ -109,6 +114,21 @@ def test_ours_are_compiled_with_the_profile_store(smartmem, model_path, tmp_path
     assert not any("profiles" in each for each in asked[2])
     missing = smartmem(*command, "--profiles", tmp_path / "none.jsonl")
     assert missing.code == 2 and "none.jsonl does not exist; `smartmem profile" in missing.err
+
+
+@pytest.mark.device
+@pytest.mark.parametrize(("form", "cache"), [(WHERE, "auto"), (CONCAT, "auto:16")])
+def test_a_token_of_a_language_model(smartmem, tmp_path, form, cache):
+    """Ours writes rows into caches, which are put back; the others take them, and ONNX Runtime those of the file."""
+    onnx.save(Decoder(layers=1, form=form).model(), tmp_path / "model.onnx")
+    outcome = smartmem("bench", tmp_path / "model.onnx", *QUICK, "--cache", cache, "--json")
+    assert outcome.code == 0, outcome.err
+    (row,) = outcome.data["rows"]
+    for name in ("smartmem", "tvm"):
+        assert 0 <= row["systems"][name]["relative_error"] < 1e-5
+        assert row["systems"][name]["latency_ms"]["runs"] >= 3 and row["systems"][name]["kernels"] > 0
+    written = [row["systems"][name]["bytes_moved"]["activations"] for name in ("smartmem", "tvm")]
+    assert written[0] < written[1]
 
 
 @pytest.mark.device

@@ -2,11 +2,17 @@
 """``smartmem measure``: a compiled folder on a device of another process."""
 
 import json
+import sys
+from pathlib import Path
 
+import onnx
 import pytest
 
 from matmul_model import matmuls
 from rpc_processes import device, tracker
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
+from decoder_network import CONCAT, TENSOR, WHERE, Decoder
 
 SMALL = ("--runs", 8, "--warm-up", 1, "--replays", 3)
 
@@ -120,3 +126,25 @@ def test_refusals_name_the_remedy(smartmem, compiled, address, tmp_path):
     assert changed.code == 2 and "not the one that was compiled" in changed.err
     empty = smartmem("measure", tmp_path, *where)
     assert empty.code == 2 and "holds no compiled model" in empty.err
+
+
+@pytest.mark.parametrize(
+    ("form", "target", "rows"), [(TENSOR, "cpu", ""), (WHERE, "opencl", ""), (CONCAT, "cpu", ":16")]
+)
+def test_caches_are_put_back(smartmem, address, tmp_path, form, target, rows):
+    """Each inference finds them as they were, and gives them with its rows as the file does."""
+    sizes = "{1,4}" if form == TENSOR else "1"
+    onnx.save(Decoder(layers=1, tokens="tokens", form=form).model(), tmp_path / "model.onnx")
+    shapes = [word for name in ("input_ids", "position_ids") for word in ("--shape", f"{name}:1,{sizes}")]
+    plain = ("--no-schedule", "--no-fuse-attention") if target == "cpu" else ()
+    folder, cache = tmp_path / "out", ("--cache", f"auto{rows}", "--target", target, *plain)
+    outcome = smartmem("compile", tmp_path / "model.onnx", "-o", folder, *cache, *shapes)
+    assert outcome.code == 0, outcome.err
+    assert json.loads((folder / "manifest.json").read_text()).get("rows") == (16 if rows else None)
+    found = smartmem("measure", folder, "--tracker", address, "--key", "here", *SMALL, "--json")
+    assert found.code == 0, found.err
+    measured = found.data.get("sizes", [found.data])
+    assert len(measured) == (2 if form == TENSOR else 1)
+    for each in measured:
+        assert each["correct"] and each["deterministic"] and each["latency_ms"]["runs"] == 8
+        assert {"logits", "present.0.key", "present.0.value"} == set(each["outputs"])

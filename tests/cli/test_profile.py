@@ -3,6 +3,8 @@
 
 import json
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,6 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from smartmem_tvm.tune import host
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
+from decoder_network import CONCAT, Decoder
 
 KEYS = {
     "model", "questions", "answered_fused", "answered_kept", "unanswered", "measured_now", "failed", "sweeps",
@@ -146,3 +151,11 @@ def test_no_store_at_all(smartmem, model_path, monkeypatch):
     outcome = smartmem("profile", model_path)
     assert outcome.code == 2
     assert "name one with --profiles FILE" in outcome.err
+
+
+def test_a_model_that_keeps_its_caches(smartmem, store_path, tmp_path):
+    """Kernels are measured one by one, each as a function of its inputs; caches that grow get their rows."""
+    onnx.save(Decoder(layers=1, form=CONCAT).model(), tmp_path / "model.onnx")
+    asked = smartmem("profile", tmp_path / "model.onnx", "--cache", "auto:16", "--json")
+    assert asked.code == 0, asked.err
+    assert asked.data["kernels"]["profile"] > 0

@@ -15,7 +15,14 @@ from decoder_network import ELEMENTS, Decoder
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("update", [Update("where", (1, 3, 8, 4), 2, 1), Update("elements", (1, 3, 8, 4), 2, 2)])
+@pytest.mark.parametrize(
+    "update",
+    [
+        Update("where", (1, 3, 8, 4), 2, 1),
+        Update("elements", (1, 3, 8, 4), 2, 2),
+        Update("pairs", (3, 2, 8, 4), 2, 2, own=True),
+    ],
+)
 def test_rows_are_written_on_the_device(update):
     session = sm.compile(sm.from_onnx(update.model()), "opencl", sm.Options(caches=True)).session()
     random = np.random.default_rng(0)
@@ -40,3 +47,15 @@ def test_a_decoder_writes_the_ids_of_a_cpu():
     for prompt in ([5], [1, 2, 3], [7, 0, 9, 9, 4, 1]):
         want = plain.generate(prompt, 8)
         assert [each.generate(prompt, 8) for each in decoders] == [want, want]
+
+
+@pytest.mark.device
+def test_sequences_on_a_device_are_those_of_a_cpu():
+    """Of lengths of their own: rows of each are at other places in one recorded run."""
+    network = Decoder(layers=1, tokens="tokens", form=ELEMENTS, batch=2)
+    shapes = [{"input_ids": (2, count), "position_ids": (2, count)} for count in (1, 4)]
+    mod = sm.from_onnx(network.model(), shapes)
+    plain = sm.Decoder(sm.compile(mod, options=sm.Options(caches=True, schedule=False, fuse_attention=False)))
+    decoder = sm.Decoder(sm.compile(mod, "opencl", sm.Options(caches=True)))
+    for prompts in ([[5], [1, 2, 3]], [[7, 0, 9, 9, 4, 1], [2, 2]]):
+        assert decoder.generate(prompts, 8) == plain.generate(prompts, 8)

@@ -130,7 +130,7 @@ def test_a_full_cache_is_refused_and_nothing_is_written(model):
         decoder.feed([1])
 
 
-@pytest.mark.parametrize("wrong", ([], [[1]], [0.5], [-1]))
+@pytest.mark.parametrize("wrong", ([], [[]], [[[1]]], [0.5], [-1]))
 def test_what_is_no_token_is_refused(model, wrong):
     decoder = sm.Decoder(model)
     with pytest.raises(UserError, match=r"Tokens are a list|is no id of a token"):

@@ -3,8 +3,11 @@
 
 from tvm import relax
 
+from cache_updates import Update
 from helpers import constant, module
 from smartmem_tvm.deploy.build import optimize
+from smartmem_tvm.frontend import from_onnx
+from smartmem_tvm.pipeline import Options
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.tune.tasks import joined, tasks_of
 from smartmem_tvm.tune.tunable_kernel import CONSTANTS
@@ -50,3 +53,17 @@ def test_a_kernel_that_two_models_have_is_one_task():
     assert found == {both: {"one": 1, "two": 1}, only: {"two": 1}}
     assert [name.partition("/")[0] for name in both] == ["one", "two"] and only[0].startswith("two/")
     assert dict(tasks["one"][0].models) == {"": 1}
+
+
+def test_what_writes_rows_of_a_cache_is_no_task():
+    """It has loops of its own, which write the rows only; the sum over the cache is a task as before."""
+    mod, target = from_onnx(Update("where", (1, 2, 16, 4), 2, 1).model()), parse_target("cpu")
+    names = {}
+    for caches in (False, True):
+        options = Options(caches=caches)
+        with target:
+            names[caches] = {
+                each for task in tasks_of(optimize(mod, options=options), target, options) for each in task.names
+            }
+    assert not any("write_rows" in each for each in names[True])
+    assert any("sum" in each for each in names[True])

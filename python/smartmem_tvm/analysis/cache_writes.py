@@ -153,10 +153,11 @@ class Writes:
         return RowWrite(self._input(past), new, self._unwrapped(indices, _shape(call)[0]), 1, 0)
 
     def _by_turned_places(self, call: relax.Expr) -> RowWrite | None:
-        """The same between two transpositions, of which the second undoes the first."""
+        """``scatter_nd`` between two transpositions, of which the second undoes the first."""
         if not self._is(call, "permute_dims"):
             return None
-        inner = self._by_places(self._call(call.args[0]))
+        written = self._call(call.args[0])
+        inner = self._by_places(written) or self._by_coordinates(written)
         before = self._call(inner.past) if inner is not None else None
         if before is None or not self._is(before, "permute_dims"):
             return None
@@ -164,7 +165,10 @@ class Writes:
         if [first[at] for at in second] != list(range(len(first))):
             return None
         new = relax.op.permute_dims(inner.new, second)
-        return RowWrite(self._input(before.args[0]), new, inner.rows, 1, first[0])
+        axis = first[inner.axis]
+        if inner.sequences > 1 and first[0]:
+            return None
+        return RowWrite(self._input(before.args[0]), new, inner.rows, inner.sequences, axis)
 
     def _by_coordinates(self, call: relax.Expr) -> RowWrite | None:
         """``scatter_nd`` at a grid of places: all coordinates but one are constants that count."""

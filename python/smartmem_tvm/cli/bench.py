@@ -19,7 +19,7 @@ from ..whole_file import check_output
 from . import argument_types
 from .argument_types import positive
 from .console import Result, least_width, step, table, tuning_text
-from .model import TARGET_HELP, add_threads, add_values, parse_shapes, parse_values
+from .model import TARGET_HELP, add_cache, add_threads, add_values, parse_caches, parse_rows, parse_shapes, parse_values
 from .several_sizes import has_lists, shape_of, size_text, sizes_of
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ EXAMPLE = """\
   smartmem bench --suite smartmem18 -o results.json            SmartMem's Table 7, as far as it fits in 8 GB
   smartmem bench swin_t.onnx --requests 200 --streams 2        inferences a second, two at a time
   smartmem bench rec.onnx --shape 'x:1,3,48,{160,320}'         a row for each of several sizes
+  smartmem bench llama.onnx --cache auto                       a token; caches are put back before each run
   smartmem bench swin_t.onnx --ablation --plot gains.png       what each technique brings, as SmartMem's Figure 8
   smartmem bench swin_t.onnx --target cuda --against no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,onnxruntime
 
@@ -76,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--large", action="store_true", help="of the suite only those that take up to 20 GB of memory")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME:SIZES", help="as for compile")
     add_values(parser)
+    add_cache(parser)
     group = parser.add_argument_group("measuring")
     group.add_argument("--target", default=CPU, help=TARGET_HELP)
     text = "what `smartmem profile` measured, for ours (default: $SMARTMEM_PROFILES if it is set, otherwise nothing)"
@@ -202,11 +204,13 @@ def _plan(args: argparse.Namespace) -> Plan:
     for system in against:
         _given(system.records, _TUNE)
     common = (args.target, against, ablation, shapes, threads, args.seed, effort, args.timeout, devices)
-    return Plan(*common, *files, args.batch, values)
+    return Plan(*common, *files, args.batch, values, parse_caches(args.cache), parse_rows(args.cache))
 
 
 def _refuse_together(args: argparse.Namespace) -> None:
     """Raise `UserError` if one option has no effect with another."""
+    if args.batch is not None and args.cache:
+        raise UserError("--batch is checked sample by sample, and caches are of one batch: give it by --shape instead.")
     if args.requests is None and args.streams is not None:
         raise UserError("--streams says how many requests there are at a time; give --requests too.")
     if args.requests is None:

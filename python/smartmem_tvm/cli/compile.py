@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..peak_memory import peak_mb
 from .console import Result, peak_text, step, tuning_text
-from .model import add_cache, add_compilation, add_memory_budget, add_model, compile_model
+from .model import add_cache, add_compilation, add_memory_budget, add_model, compile_model, parse_rows
 from .several_sizes import import_sizes, weights_text
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace) -> Result:
     limits = id_limits(models[0].proto)
     values = {name: array.tolist() for name, array in models[0].values.items()}
     del models, read  # frees their weights, which the module holds in another form
-    names = size_functions(mod) or [MAIN]
+    names, rows = size_functions(mod) or [MAIN], parse_rows(args.cache)
     before = record_graph(mod, names[0])
     compiled = compile_model(args, mod)
     inside = constant_bytes(compiled.graph)
@@ -74,6 +74,7 @@ def execute(args: argparse.Namespace) -> Result:
     facts = {
         "model": args.model,
         "values": values,
+        **({"rows": rows} if rows is not None else {}),
         **{key: value for key, value in sizes[0].items() if key != "function"},
         **({"sizes": sizes} if compiled.sizes else {}),
         "precision": args.precision,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from .argument_types import positive, seconds, tolerance
 from .console import Result, step, table
-from .model import add_input, make_inputs
+from .model import add_input, make_inputs, with_positions
 from .several_sizes import size_text
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Measure, and compare with this machine."""
-    from ..deploy.export import read_manifest, require_no_caches, require_whole_weights
+    from ..deploy.export import read_manifest, require_whole_weights
     from ..frontend import read_sizes
     from ..ir.public_functions import MAIN
     from ..remote.tracked_devices import TrackedDevices
@@ -68,13 +68,12 @@ def execute(args: argparse.Namespace) -> Result:
     folder = Path(args.folder)
     manifest = read_manifest(folder, elsewhere=True, several=True)
     require_whole_weights(folder, manifest)
-    require_no_caches(folder, manifest)
     sizes = manifest.get("sizes", [{**manifest, "function": MAIN}])
     if len(sizes) > 1 and args.input is not None:
         raise UserError(f"--input has arrays of one size, and {folder} holds {len(sizes)}: leave it out.")
     devices = TrackedDevices(args.tracker, args.key, timeout=args.timeout, session_limit=args.limit)
     shapes = [{each["name"]: tuple(each["shape"]) for each in size["inputs"]} for size in sizes]
-    models = read_sizes(_model_file(args, manifest), shapes, manifest.get("values"))
+    models = read_sizes(_model_file(args, manifest), shapes, manifest.get("values"), manifest.get("rows"))
     found = [_measured(args, manifest, size, model, devices) for size, model in zip(sizes, models, strict=True)]
     named = {"folder": args.folder, "model": manifest["model"], "target": manifest["target"]}
     right = all(each["correct"] and each["deterministic"] for each in found)
@@ -92,6 +91,7 @@ def _measured(args: argparse.Namespace, manifest: dict, size: dict, model: Model
     from ..remote.measure_model import measure
 
     arrays = make_inputs(args, model.inputs, id_limits(model.proto), model.values)
+    arrays = with_positions(model, arrays) if args.input is None else arrays
     text = f" at {size_text(model.inputs)}" if size["function"] != MAIN else ""
     with step(f"Running {reference_name(model)}{text}"):
         expected = run_reference(model, dict(zip(model.inputs, arrays)))

@@ -20,7 +20,7 @@ from ..errors import UserError
 from ..tune.host import cpu_name, default_store, usable_cores
 from .console import Result, step
 from .executors import add_tracker, check_tracker, profiling_executor
-from .model import PLANNERS, add_compilation, add_model, add_threads, import_model, options
+from .model import PLANNERS, add_cache, add_compilation, add_model, add_threads, import_model, options
 
 if TYPE_CHECKING:
     import tvm
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_threads(parser)
     add_tracker(parser)
     add_compilation(parser, profiles=False)
+    add_cache(parser)
 
 
 def _seconds(text: str) -> float:

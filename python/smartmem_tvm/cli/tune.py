@@ -20,7 +20,7 @@ from ..whole_file import check_output
 from . import argument_types
 from .console import Result
 from .executors import add_tracker, check_tracker
-from .model import TARGET_HELP, TECHNIQUES, add_profiles, add_shapes, add_techniques, add_threads
+from .model import TARGET_HELP, TECHNIQUES, add_cache, add_profiles, add_shapes, add_techniques, add_threads
 from .process_setup import handling
 from .tune_judge import JUDGES
 from .tune_table import show_progress, show_result
@@ -84,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judge", choices=JUDGES, help=text)
     group = parser.add_argument_group("which kernels there are, as for compile")
     add_profiles(group)
+    add_cache(group)
     add_techniques(group, [name for name in TECHNIQUES if name not in _OF_ALL])
 
 

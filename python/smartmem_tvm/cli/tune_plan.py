@@ -145,7 +145,8 @@ def _tasks_of_model(
         compiled = compile(mod, target, options, lambda phase, graph: after.update(graph=graph))
         tasks = tasks_of(after["graph"], target, options)
     with step(f"Measuring the kernels of {args.model} as they are"):
-        seconds = _seconds_by_kernel(compiled, list(random_inputs(input_spec(mod), {}).values()), executor)
+        inputs = compiled.without_caches(list(random_inputs(input_spec(mod), {}).values()))
+        seconds = _seconds_by_kernel(compiled, inputs, executor)
     known |= {f"{prefix}{kernel}": each for kernel, each in seconds.items()}
     return tasks
 

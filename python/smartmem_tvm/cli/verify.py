@@ -19,6 +19,7 @@ from .model import (
     add_model,
     compile_model,
     make_inputs,
+    with_positions,
 )
 from .several_sizes import import_sizes, size_text
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     import onnx
     import tvm
     from rich.console import Console
-
-    from ..frontend import Model
 
 NAME = "verify"
 HELP = "check that the compiled model computes what ONNX Runtime computes, and torch for its own programs"
@@ -110,7 +109,7 @@ def execute(args: argparse.Namespace) -> Result:
         raise UserError("--input has arrays of one size, and several sizes are verified: leave it out, or give one.")
     arrays = [make_inputs(args, each.inputs, id_limits(each.proto), each.values) for each in models]
     if args.input is None:
-        arrays = [_placed(each, given) for each, given in zip(models, arrays, strict=True)]
+        arrays = [with_positions(each, given) for each, given in zip(models, arrays, strict=True)]
     rtol, why = usual_tolerance(args, models[0].proto)
     reference = reference_name(models[0])
     with step(f"Running {reference}"):
@@ -157,14 +156,6 @@ def execute(args: argparse.Namespace) -> Result:
         **({"rounding": rounding} if rounds else {}),
     }
     return Result(data, lambda console: _render(console, data), exit_code=0 if data["ok"] else 1)
-
-
-def _placed(model: Model, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Return random inputs with positions that follow the rows of caches that grow in the file."""
-    if model.original is None:
-        return arrays
-    given = model.original.placed(dict(zip(model.inputs, arrays, strict=True)))
-    return [given[name] for name in model.inputs]
 
 
 def _results(args: argparse.Namespace, mod: tvm.IRModule, arrays: list, **changes: object) -> list[list[np.ndarray]]:

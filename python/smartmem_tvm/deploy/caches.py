@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import tvm
@@ -44,11 +44,15 @@ class CachePlan:
         Input name of a cache -> its tensor.
     last : bool
         Whether compiled functions take the caches after all other inputs, as `FixAddresses` has them on GPUs.
+    hides : dict
+        Function, and whether tokens are padded -> whether it hides the rows behind them, as far as `HiddenRows` has
+        tested it.
     """
 
     functions: Mapping[str, Sequence[Cache]]
     tensors: Mapping[str, CacheTensor]
     last: bool = False
+    hides: dict[tuple[str, bool], bool] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -77,6 +81,11 @@ class CachePlan:
 
     def __bool__(self) -> bool:
         return bool(self.tensors)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Return the dimension of each cache that counts its rows."""
+        return {each.name: each.axis for found in self.functions.values() for each in found}
 
     def inputs(self, function: str, every: Sequence) -> list:
         """Return those of a function's inputs, or of facts about them, that a caller gives."""
@@ -148,13 +157,35 @@ class HeldCaches:
             )
         self.tensors[name].copyfrom(given)
 
+    def put_back(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Copy the arrays of all caches there, and return the other inputs.
+
+        Raises
+        ------
+        UserError
+            If a cache has no array, or one of another shape or type.
+        """
+        left = dict(given)
+        for name in self.tensors:
+            if name not in left:
+                raise UserError(f"Cache '{name}' has no array, and the model's file takes one: give it, or use `run`.")
+            self.put(name, left.pop(name))
+        return left
+
+    def whole(self, function: str, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return a function's outputs with what is in the caches, as the model's file gives them."""
+        found = list(outputs)
+        for each in sorted(self.plan.functions.get(function, ()), key=lambda cache: cache.output):
+            found.insert(each.output, self.tensors[each.name].numpy())
+        return found
+
     def called(self, name: str, function: Callable, whole: bool = False) -> Callable:
         """Return a function that takes and gives what a caller sees, and passes the caches by itself.
 
         Parameters
         ----------
         whole : bool
-            Whether the result is none of the model, and returned as it is.
+            Whether the result is returned as it is: with the caches in it, or a time.
         """
         caches = self.plan.functions.get(name, ())
         if not caches:

@@ -6,31 +6,34 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import prod
 from os import PathLike
 
 import numpy as np
 
-from ..errors import UserError, shape_text
-from ..tables.decoder_inputs import MASKS, POSITIONS
-from .arguments import Parameter, TensorKind
+from ..errors import UserError
 from .bound import Bound
+from .hidden_rows import HiddenRows
 from .host_call import HostCall
 from .inference_session import to_numpy
 from .runnable import Runnable
 from .sampling import Sampling
+from .token_inputs import Step, TokenInputs
 
-_IDS = ("input_ids", "decoder_input_ids")
 _LOGITS = "logits"
+Ids = Sequence[int]
 
 
 class Decoder:
-    """Writes one sequence of tokens with a model that was compiled with caches.
+    """Writes tokens with a model that was compiled with caches: one sequence, or as many as the model's batch.
 
     Each decoder has caches of its own, of zeros at first, and shares the weights. It runs the model's largest size that
     the tokens fill, and pads to a size of the model where there is room: a model with the sizes of 1 and of 128 tokens
     reads a prompt 128 tokens at a time. Padding has positions behind the tokens, which the model must mask, and later
-    tokens write over its rows.
+    tokens write over its rows. Before it pads for the first time, a decoder tests that the model does mask them; if
+    not, it pads nothing.
+
+    Of a model with a batch, each sequence has a length of its own. A sequence that gets no tokens in a run keeps its
+    rows; if the caches are full, its last token is computed again.
 
     Parameters
     ----------
@@ -47,7 +50,7 @@ class Decoder:
     Raises
     ------
     UserError
-        If the model has no caches, an input that is none of these, or more than one sequence.
+        If the model has no caches, or an input that is none of these.
     """
 
     def __init__(
@@ -66,39 +69,66 @@ class Decoder:
         self._session = model.session()
         if not self._session.caches:
             raise UserError("This model keeps no caches between inferences: compile it with --cache, or caches=True.")
-        functions = self._session.functions
-        names = [param.name for param in next(iter(functions.values()))]
-        self._others = {name: np.asarray(array) for name, array in (others or {}).items()}
-        self._roles = _roles(names, {"ids": ids, "positions": positions, "mask": mask}, self._others)
-        self._sizes = {self._tokens(name, params): name for name, params in sorted(functions.items(), reverse=True)}
-        self._logits = self._output(logits)
-        self.capacity = _capacity(self._session)
+        self._inputs = TokenInputs(self._session, {"ids": ids, "positions": positions, "mask": mask}, others or {})
+        self._sizes, self._logits = sorted(self._inputs.sizes), self._output(logits)
+        self.sequences = self._inputs.sequences
+        """How many sequences the model writes at once."""
+        self.capacity = self._inputs.capacity
         """Rows of the caches: the most tokens of a sequence."""
-        self._length, self._all_scores, self._busy = 0, True, threading.Lock()
+        self._lengths = [0] * self.sequences
+        self._last = [0] * self.sequences  # the last token of each
+        self._scores: np.ndarray | None = None  # after the last token of each
+        self._all_scores, self._busy = True, threading.Lock()
+        self._behind = HiddenRows(self._session.vm.caches, self._computed)
         self._bound: dict[str, tuple[Mapping[str, np.ndarray], Bound | HostCall]] = {}
 
     @property
     def length(self) -> int:
-        """Return the number of tokens whose rows are in the caches."""
-        return self._length
+        """Return the number of tokens whose rows are in the caches; of several sequences, of the longest one."""
+        return max(self._lengths)
 
-    def reset(self) -> None:
-        """Begin another sequence; rows of the last one are not seen any more."""
-        with self._alone():
-            self._length = 0
+    @property
+    def lengths(self) -> list[int]:
+        """Return this number for each sequence."""
+        return list(self._lengths)
 
-    def feed(self, ids: Sequence[int]) -> np.ndarray:
-        """Append tokens to the sequence.
+    def reset(self, sequence: int | None = None) -> None:
+        """Begin another sequence; rows of the last one are not seen any more.
 
         Parameters
         ----------
-        ids : sequence of int
-            At least one.
+        sequence : int, optional
+            Which one, from 0 on; by default all.
+
+        Raises
+        ------
+        UserError
+            If there is no such sequence, or the sequences of this model must be of one length.
+        """
+        with self._alone():
+            if sequence is None:
+                self._lengths = [0] * self.sequences
+                return
+            if not 0 <= sequence < self.sequences:
+                raise UserError(f"There is no sequence {sequence}: the model has {self.sequences}, counted from 0.")
+            if self._inputs.together:
+                raise UserError(f"{self._why_together()} Reset all of them.")
+            self._lengths[sequence] = 0
+
+    def feed(self, ids: Ids | Sequence[Ids]) -> np.ndarray:
+        """Append tokens to the sequence, or to each of several.
+
+        Parameters
+        ----------
+        ids : sequence of int, or of sequences of int
+            At least one token. For a model with a batch, a list for each sequence, or for the first ones; an empty one
+            leaves its sequence as it is.
 
         Returns
         -------
         np.ndarray
-            The scores of the next token, one for each token that there is.
+            The scores of the next token, one for each token that there is: (vocabulary), or (sequences, vocabulary) if
+            `ids` are lists. NaN for a sequence without tokens.
 
         Raises
         ------
@@ -107,64 +137,96 @@ class Decoder:
             written then.
         """
         with self._alone():
-            return self._feed(ids)
+            nested, scores = _is_nested(ids), self._feed(self._lists(ids))
+            return scores if nested else scores[0]
 
     def generate(
         self,
-        prompt: Sequence[int],
+        prompt: Ids | Sequence[Ids],
         tokens: int,
         temperature: float = 0.0,
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
         stop: Collection[int] = (),
-    ) -> list[int]:
-        """Return the tokens that follow a prompt, at the beginning of a new sequence.
+    ) -> list[int] | list[list[int]]:
+        """Return the tokens that follow a prompt, or each of several, at the beginning of new sequences.
 
         Parameters
         ----------
-        prompt : sequence of int
-            At least one token.
+        prompt : sequence of int, or of sequences of int
+            At least one token. For a model with a batch, a prompt for each sequence, or for the first ones.
         tokens : int
-            The most tokens that are returned.
+            The most tokens that are returned for each. Of several sequences, one whose caches are full ends before.
         temperature, top_k, top_p
             See `deploy.sampling.Sampling`; by default the token with the largest score is taken.
         seed : int
-            Of the random numbers: equal calls return equal tokens.
+            Of the random numbers: equal calls return equal tokens. The second of several sequences has the seed ``seed
+            + 1``, and so on.
         stop : collection of int
-            Tokens that end the sequence; the one that did is the last that is returned.
+            Tokens that end a sequence; the one that did is the last that is returned.
+
+        Returns
+        -------
+        list of int, or of lists of int
+            A list of lists if `prompt` is one.
 
         Raises
         ------
         UserError
             As `feed`, and if a parameter makes no sense.
         """
-        return list(self.tokens(prompt, tokens, temperature, top_k, top_p, seed, stop))
+        steps = list(self.tokens(prompt, tokens, temperature, top_k, top_p, seed, stop))
+        return of_each(steps) if _is_nested(prompt) else steps
 
     def tokens(
         self,
-        prompt: Sequence[int],
+        prompt: Ids | Sequence[Ids],
         tokens: int,
         temperature: float = 0.0,
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
         stop: Collection[int] = (),
-    ) -> Iterator[int]:
-        """Yield the tokens of `generate` one by one; the decoder is in use until the last one."""
+    ) -> Iterator[int] | Iterator[list[int | None]]:
+        """Yield the tokens of `generate` one by one; the decoder is in use until the last one.
+
+        For several prompts, a list with a token for each, or None where the sequence has ended.
+        """
         if tokens < 1:
             raise UserError(f"{tokens} tokens are asked for: ask for at least one.")
-        sampling, random = Sampling(temperature, top_k, top_p), np.random.default_rng(seed)
+        sampling, nested = Sampling(temperature, top_k, top_p), _is_nested(prompt)
         with self._alone():
-            self._refuse_too_many(len(prompt) + tokens - 1, taken=0)
-            self._length = 0
-            scores = self._feed(prompt)
-            for left in reversed(range(tokens)):
-                found = sampling.token(scores, random)
-                yield found
-                if found in stop or not left:
-                    return
-                scores = self._feed([found])
+            lists = self._lists(prompt)
+            empty = [at for at, each in enumerate(lists[: len(prompt) if nested else 1]) if not each.size]
+            if empty:
+                raise UserError(f"Prompt {empty[0]} has no tokens: give at least one id.")
+            for each in lists:
+                self._refuse_too_many(len(each) + (0 if nested else tokens - 1), taken=0)
+            self._lengths = [0] * self.sequences
+            count = len(prompt) if nested else 1
+            draws = [np.random.default_rng(seed + at) for at in range(count)]
+            for found in self._steps(lists, tokens, sampling, draws, stop):
+                yield found if nested else found[0]
+
+    def _steps(
+        self,
+        lists: list[np.ndarray],
+        tokens: int,
+        sampling: Sampling,
+        draws: Sequence[np.random.Generator],
+        stop: Collection[int],
+    ) -> Iterator[list[int | None]]:
+        ended: set[int] = set()
+        for left in reversed(range(tokens)):
+            scores = self._feed(lists)
+            found = [None if at in ended else sampling.token(scores[at], draw) for at, draw in enumerate(draws)]
+            yield found
+            ended |= {at for at, token in enumerate(found) if token in stop or self._lengths[at] >= self.capacity}
+            if not left or len(ended) == len(draws):
+                return
+            next_ones = [[] if at in ended else [token] for at, token in enumerate(found)]
+            lists = self._lists(next_ones)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -175,99 +237,138 @@ class Decoder:
         finally:
             self._busy.release()
 
-    def _feed(self, ids: Sequence[int]) -> np.ndarray:
-        tokens = np.asarray(ids)
-        if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
-            raise UserError("Tokens are a list of at least one whole number: give their ids.")
-        if tokens.min() < 0:
-            raise UserError(f"{tokens.min()} is no id of a token: ids are numbers from 0 up.")
-        self._refuse_too_many(len(tokens), self._length)
-        before, scores = self._length, None
-        try:
-            while len(tokens):
-                count, size = self._part(len(tokens))
-                scores = self._run(tokens[:count], size)
-                if scores is None:
-                    continue
-                self._length, tokens = self._length + count, tokens[count:]
-        except BaseException:
-            self._length = before
-            raise
-        return scores
-
-    def _part(self, left: int) -> tuple[int, int]:
-        """Return how many tokens to run next, and by which size of the model."""
-        sizes = sorted(self._sizes)
-        larger = [size for size in sizes if size >= left and self._length + size <= self.capacity]
-        if larger and (larger[0] == left or self._all_scores):
-            return left, larger[0]
-        smaller = [size for size in sizes if size <= left]
-        if not smaller:
+    def _lists(self, ids: Ids | Sequence[Ids]) -> list[np.ndarray]:
+        """Return checked tokens of each sequence."""
+        nested = _is_nested(ids)
+        given = list(ids) if nested else [ids]
+        if len(given) > self.sequences:
             raise UserError(
-                f"The model's sizes take {', '.join(map(str, sizes))} tokens at a time, and {left} are left, for which "
-                f"the caches have no room to spare: compile it for 1 token as well."
+                f"{len(given)} lists of tokens are given, and the model writes {self.sequences} "
+                f"{'sequence' if self.sequences == 1 else 'sequences'} at once: give as many, or compile it for a "
+                f"larger batch."
             )
-        return smaller[-1], smaller[-1]
+        found = [_checked(each, may_be_empty=nested and self.sequences > 1) for each in given]
+        return found + [np.zeros(0, "int64")] * (self.sequences - len(found))
 
-    def _run(self, tokens: np.ndarray, size: int) -> np.ndarray | None:
-        """Return the scores after the last token; None if they are only known for the last of padded tokens."""
-        name = self._sizes[size]
-        if self._session.vm.on_cpu:
-            given = {param.name: self._argument(param, tokens, size) for param in self._session.functions[name]}
-            found = self._session.run(given, function=name)[self._logits]
-        else:
-            found = self._run_bound(tokens, size, name)[self._logits]
-        scores = found.reshape(-1, found.shape[-1])
-        if len(tokens) < size and len(scores) != size:
+    def _feed(self, lists: list[np.ndarray]) -> np.ndarray:
+        """Append tokens; return the scores after the last token of each sequence."""
+        if not any(each.size for each in lists):
+            raise UserError("Tokens are a list of at least one whole number: give their ids.")
+        if self._inputs.together:
+            lists = self._alike(lists)
+        for length, each in zip(self._lengths, lists, strict=True):
+            self._refuse_too_many(len(each), length)
+        before, last = self._lengths, list(self._last)
+        try:
+            while any(each.size for each in lists):
+                step = self._next(lists)
+                if not self._run(step):
+                    continue
+                self._lengths = [*map(int.__add__, self._lengths, step.counts)]
+                lists = [each[count:] for each, count in zip(lists, step.counts, strict=True)]
+        except BaseException:
+            self._lengths, self._last = before, last
+            raise
+        return self._scores
+
+    def _alike(self, lists: list[np.ndarray]) -> list[np.ndarray]:
+        """Return lists of one length, in which sequences without tokens get zeros."""
+        counts = {len(each) for each in lists if each.size}
+        if len(counts) > 1:
+            raise UserError(f"{self._why_together()} Give each as many tokens.")
+        return [each if each.size else np.zeros(max(counts), "int64") for each in lists]
+
+    def _why_together(self) -> str:
+        return (
+            f"The model writes the rows of its {self.sequences} sequences at one place, as its caches or its inputs "
+            f"have one position for all, so that they are of one length."
+        )
+
+    def _next(self, lists: list[np.ndarray]) -> Step:
+        """Return the tokens to run next, and the size of the model that takes them."""
+        left, room = [len(each) for each in lists], self.capacity - max(self._lengths)
+        for size in self._candidates(max(left)):
+            if size > 1 and room < size:
+                continue
+            may_pad = self._all_scores and self._behind.may_pad(self._inputs.sizes[size])
+            counts = [min(each, size) if may_pad or each >= size else 0 for each in left]
+            if any(counts):
+                return self._step(lists, counts, size)
+        sizes = ", ".join(map(str, self._sizes))
+        raise UserError(
+            f"The model's sizes take {sizes} tokens at a time, and {max(left)} are left, for which the caches have no "
+            f"room to spare: compile it for 1 token as well."
+        )
+
+    def _candidates(self, most: int) -> list[int]:
+        """Return sizes, the preferred ones first: the least that takes all tokens, then those that take fewer."""
+        sizes = self._sizes
+        if most in self._inputs.sizes:
+            return [most, *(size for size in reversed(sizes) if size < most)]
+        larger = [size for size in sizes if size >= most]
+        return larger[:1] + [size for size in reversed(sizes) if size < most]
+
+    def _step(self, lists: list[np.ndarray], counts: list[int], size: int) -> Step:
+        if self.sequences == 1 and counts[0] == size:
+            return Step(self._inputs.sizes[size], lists[0][None, :size], counts, self._lengths)
+        ids, first = np.zeros((self.sequences, size), "int64"), list(self._lengths)
+        for at, (tokens, count) in enumerate(zip(lists, counts, strict=True)):
+            ids[at, :count] = tokens[:count]
+            if not count and first[at] == self.capacity:  # full: its last token once more
+                ids[at, 0], first[at] = self._last[at], first[at] - 1
+        return Step(self._inputs.sizes[size], ids, counts, first)
+
+    def _run(self, step: Step) -> bool:
+        """Run a step and keep the scores; return False if it has to be repeated in another way."""
+        self._behind.prepare(step)
+        scores = self._computed(step)
+        known = scores.shape[1] == step.size
+        if self._behind.seen(step, scores):
+            return False
+        if not known and step.padded:
             self._all_scores = False  # rows of the padding are written over by the tokens' own
-            return None
-        last = scores[len(tokens) - 1] if len(scores) == size else scores[-1]
-        return last if self._session.vm.on_cpu else last.copy()  # the next token's scores may take their place
+            return False
+        rows = [scores[at, count - 1 if known else -1] if count else None for at, count in enumerate(step.counts)]
+        self._keep(rows)
+        self._last = [step.ids[at, count - 1] if count else self._last[at] for at, count in enumerate(step.counts)]
+        return True
 
-    def _run_bound(self, tokens: np.ndarray, size: int, function: str) -> list[np.ndarray]:
-        """Run a function on another device, where memory for each token's inputs would take longer than a kernel."""
-        params = self._session.functions[function]
+    def _keep(self, rows: list[np.ndarray | None]) -> None:
+        """Keep the scores of the sequences that have new ones; those without tokens have no scores."""
+        if len(rows) == 1:
+            self._scores = rows[0][None]
+            return
+        some = next(each for each in rows if each is not None)
+        nothing = np.full_like(some, np.nan)
+        for at, each in enumerate(rows):
+            if each is None:
+                rows[at] = self._scores[at] if self._scores is not None and self._lengths[at] else nothing
+        self._scores = np.stack(rows)
+
+    def _computed(self, step: Step) -> np.ndarray:
+        """Return the scores of a run: sequences x tokens, or only the last one, x vocabulary."""
+        if self._session.vm.on_cpu:
+            found = self._session.run(self._inputs.arrays(step), function=step.function)[self._logits]
+        else:
+            found = self._run_bound(step)[self._logits].copy()  # the next token's scores may take their place
+        return found.reshape(self.sequences, -1, found.shape[-1])
+
+    def _run_bound(self, step: Step) -> list[np.ndarray]:
+        """Run a step on another device, where memory for each token's inputs would take longer than a kernel."""
+        function = step.function
         if function not in self._bound:
-            through = self._session.host_call(function)
+            given, through = self._inputs.arrays(step), self._session.host_call(function)
             if through is None:
-                own = {param.name: np.array(self._argument(param, tokens, size)) for param in params}
+                own = {name: np.array(array) for name, array in given.items()}
                 self._bound[function] = own, self._session.bind(own, function=function)
             else:
                 self._bound[function] = through.inputs, through
-                for param in params:
-                    through.inputs[param.name][...] = self._argument(param, tokens, size)
+                for name, array in given.items():
+                    through.inputs[name][...] = array
         own, bound = self._bound[function]
-        for param in params:
-            self._fill(own[param.name], param, tokens, size)
+        self._inputs.fill(own, step)
         found = bound.run()
         return self._session.stated(found if isinstance(bound, HostCall) else to_numpy(found), function)
-
-    def _fill(self, array: np.ndarray, param: Parameter, tokens: np.ndarray, size: int) -> None:
-        """Write an input of a size of the model into its array: what is most often one number, at once."""
-        if len(tokens) == array.size == 1 and param.name == self._roles["ids"]:
-            array[...] = tokens[0]
-        elif array.size == 1 and param.name == self._roles["positions"]:
-            array[...] = self._length
-        elif param.name not in self._others:  # those are there since the first run
-            array[...] = self._argument(param, tokens, size)
-
-    def _argument(self, param: Parameter, tokens: np.ndarray, size: int) -> np.ndarray:
-        dims, dtype = param.kind.dims, param.kind.dtype
-        if param.name in self._others:
-            return self._others[param.name]
-        if param.name == self._roles["ids"]:
-            padded = np.zeros(size, dtype)
-            padded[: len(tokens)] = tokens
-            return padded.reshape(dims)
-        places = np.arange(self._length, self._length + size)
-        if param.name == self._roles["positions"]:
-            return places[: prod(dims)].astype(dtype).reshape(dims)
-        if len(dims) == 2:  # the rows that are taken
-            return (np.arange(dims[-1]) < self._length + len(tokens)).astype(dtype).reshape(dims)
-        seen = np.arange(dims[-1]) <= places[:, None]  # tokens x rows
-        if dtype.startswith("float"):
-            return np.where(seen, 0, np.finfo(dtype).min).astype(dtype).reshape(dims)
-        return seen.astype(dtype).reshape(dims)
 
     def _refuse_too_many(self, more: int, taken: int) -> None:
         if taken + more > self.capacity:
@@ -276,33 +377,6 @@ class Decoder:
                 f"The caches have {rows}, and {more} more do not fit: give fewer tokens, or compile the model with "
                 f"larger caches."
             )
-
-    def _tokens(self, function: str, params: Sequence[Parameter]) -> int:
-        """Return how many tokens a function takes, after a check of its inputs."""
-        kinds = {param.name: param.kind for param in params}
-        for name, kind in kinds.items():
-            if not isinstance(kind, TensorKind) or not all(isinstance(dim, int) for dim in kind.dims or [None]):
-                raise UserError(
-                    f"Input '{name}' is no tensor of known sizes, and a decoder gives arrays: name another."
-                )
-        dims = {name: kind.dims for name, kind in kinds.items()}
-        ids = dims[self._roles["ids"]]
-        if prod(ids) != ids[-1]:
-            raise UserError(
-                f"Function '{function}' takes {shape_text(ids)} tokens, and a decoder writes one sequence: compile the "
-                f"model for a batch of 1, or call `run`."
-            )
-        count, places, mask = ids[-1], self._roles["positions"], self._roles["mask"]
-        if places is not None and prod(dims[places]) not in (1, count):
-            raise UserError(
-                f"Input '{places}' takes {shape_text(dims[places])} positions, and there are {count} tokens."
-            )
-        if mask is not None and not _is_mask(dims[mask], count, _capacity(self._session)):
-            raise UserError(
-                f"Input '{mask}' has the shape {shape_text(dims[mask])}: a decoder gives masks of 1 x rows of the "
-                f"caches, or of 1 x 1 x tokens x rows."
-            )
-        return count
 
     def _output(self, name: str | None) -> int:
         names = [each.name for each in next(iter(self._session.outputs.values()))]
@@ -314,40 +388,24 @@ class Decoder:
         return names.index(wanted)
 
 
-def _roles(names: Sequence[str], given: Mapping[str, str | None], others: Collection[str]) -> dict[str, str | None]:
-    """Return which input has which role; `others` have none."""
-    for name in others:
-        if name not in names:
-            known = ", ".join(f"'{each}'" for each in names)
-            raise UserError(f"The model has no input '{name}', for which an array is given: it takes {known}.")
-    usual = {"ids": _IDS, "positions": POSITIONS, "mask": MASKS}
-    roles: dict[str, str | None] = {}
-    for role, name in given.items():
-        if name is not None and name not in names:
-            known = ", ".join(f"'{each}'" for each in names)
-            raise UserError(f"The model has no input '{name}' for the {role}: it takes {known}.")
-        free = (each for each in usual[role] if each in names and each not in others)
-        roles[role] = name or next(free, None)
-    for each in names:
-        if each not in roles.values() and each not in others:
-            raise UserError(
-                f"Input '{each}' of the model is known neither as tokens, positions nor mask: say which it is, as "
-                f"positions='{each}', give it an array (others), or bind it to a value when the model is compiled "
-                f"(--value)."
-            )
-    if roles["ids"] is None:
-        raise UserError(
-            f"None of the model's inputs is called {_IDS[0]}: name the one that takes tokens, as ids='...'."
-        )
-    return roles
+def of_each(steps: Sequence[Sequence[int | None]]) -> list[list[int]]:
+    """Return the tokens of each sequence, of what `Decoder.tokens` yielded for several."""
+    return [[each for each in tokens if each is not None] for tokens in zip(*steps, strict=True)]
 
 
-def _is_mask(dims: tuple[int, ...], tokens: int, rows: int) -> bool:
-    return dims == (1, rows) or dims == (1, 1, tokens, rows)
+def _is_nested(ids: Ids | Sequence[Ids]) -> bool:
+    """Whether these are tokens of several sequences."""
+    return len(ids) > 0 and isinstance(ids[0], Sequence | np.ndarray)
 
 
-def _capacity(session) -> int:
-    """Return the rows of the caches, of several the fewest."""
-    plan = session.vm.caches.plan
-    caches = [each for found in plan.functions.values() for each in found]
-    return min(plan.tensors[each.name].shape[each.axis] for each in caches)
+def _checked(ids: Ids, may_be_empty: bool) -> np.ndarray:
+    if len(ids) == 1 and type(ids[0]) is int and ids[0] >= 0:  # the usual case, which takes part in each token's time
+        return np.array(ids)
+    tokens = np.asarray(ids)
+    if may_be_empty and tokens.shape == (0,):
+        return tokens.astype("int64")
+    if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
+        raise UserError("Tokens are a list of at least one whole number: give their ids.")
+    if tokens.min() < 0:
+        raise UserError(f"{tokens.min()} is no id of a token: ids are numbers from 0 up.")
+    return tokens.astype("int64")

@@ -56,7 +56,7 @@ _INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?":
 _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
-_CACHE = {"input": str, "output": str, "axis": json_data.is_size}
+_CACHE = {"input": str, "output": str, "axis": json_data.is_size, "sequences?": json_data.is_count}
 _PLACE = {"axis": json_data.is_size, "each": json_data.is_size, "more?": int, "step?": json_data.is_count}
 _SHARE = (_PLACE, [_PLACE], None)
 _TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
@@ -88,6 +88,7 @@ _SHAPE = {
     "stream?": _STREAM,
     "model?": str,
     "values?": dict,
+    "rows?": json_data.is_count,
     "precision?": str,
 }
 _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION, PLAN}
@@ -152,7 +153,7 @@ class Loaded(Runnable):
         from .tiles import Tiles, length_of
 
         sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
-        described, caches = _functions(self.manifest), _cache_plan(self.manifest)
+        described, caches = _functions(self.manifest), cache_plan(self.manifest)
         functions = {name: caches.inputs(name, _parameters(each)) for name, each in described.items()}
         functions = {name: [*each, *length_of(self.open, name)] for name, each in functions.items()}
         outputs = {name: caches.outputs(name, _outputs(each)) for name, each in described.items()}
@@ -183,7 +184,8 @@ def _streams(manifest: Mapping) -> dict[str, Mapping]:
     return {name: each["stream"] for name, each in _functions(manifest).items() if "stream" in each}
 
 
-def _cache_plan(manifest: Mapping) -> CachePlan:
+def cache_plan(manifest: Mapping) -> CachePlan:
+    """Return the caches of a folder's model, by its manifest."""
     from ..ir.cache_rows import Cache
     from ..target import is_gpu, parse_target
     from .caches import CachePlan
@@ -196,7 +198,8 @@ def _cache_plan(manifest: Mapping) -> CachePlan:
             number, rank = inputs.get(pair["input"], (0, 0))
             if pair["axis"] >= rank or pair["output"] not in each["outputs"]:
                 raise UserError(f"The {MANIFEST} names caches that are no inputs or outputs: compile the model again.")
-            caches[name].append(Cache(number, each["outputs"].index(pair["output"]), pair["input"], pair["axis"]))
+            output = each["outputs"].index(pair["output"])
+            caches[name].append(Cache(number, output, pair["input"], pair["axis"], pair.get("sequences", 1)))
     params = {name: _parameters(each) for name, each in _functions(manifest).items()}
     return CachePlan.of(caches, params, last=is_gpu(parse_target(manifest["target"])))
 
@@ -280,7 +283,12 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
 
     def held(described: Mapping, name: str) -> dict:
         pairs = [
-            {"input": each.name, "output": described["outputs"][each.output], "axis": each.axis}
+            {
+                "input": each.name,
+                "output": described["outputs"][each.output],
+                "axis": each.axis,
+                **({"sequences": each.sequences} if each.sequences > 1 else {}),
+            }
             for each in caches.get(name, ())
         ]
         return {"caches": pairs} if pairs else {}
@@ -351,7 +359,7 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
     if "stream" in manifest:
         return Loaded(manifest, _streamed(code, folder, manifest, memory_budget))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
-    takers, caches = list(_functions(manifest)), _cache_plan(manifest)
+    takers, caches = list(_functions(manifest)), cache_plan(manifest)
     return Loaded(manifest, Machine(code, weights, device, has_textures(target), takers, caches))
 
 

@@ -101,16 +101,9 @@ class Session:
         held = self.vm.caches
         if held is None:
             return self.run(*([inputs] if isinstance(inputs, Mapping) else inputs))
-        given = self._by_name(inputs)
-        for name in held.tensors:
-            if name not in given:
-                raise UserError(f"Cache '{name}' has no array, and the model's file takes one: give it, or use `run`.")
-            held.put(name, given.pop(name))
+        given = held.put_back(self._by_name(inputs))
         function = self.choose((), given) if self.choose is not None else self._named(None)
-        outputs = self.run(given, function=function)
-        for each in sorted(held.plan.functions.get(function, ()), key=lambda cache: cache.output):
-            outputs.insert(each.output, held.tensors[each.name].numpy())
-        return outputs
+        return held.whole(function, self.run(given, function=function))
 
     def without_caches(self, inputs: Sequence | Mapping) -> list:
         """Return those of the file's inputs that `run` takes; see `Runnable.without_caches`."""

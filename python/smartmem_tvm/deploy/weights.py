@@ -148,13 +148,20 @@ class Machine(relax.VirtualMachine):
         return timed if self.caches is None else self.caches.called(function, timed, whole=True)
 
     def __getitem__(self, name: str):
+        return self._called(name, whole=False)
+
+    def whole(self, name: str) -> Callable:
+        """Return a function that takes the model's inputs, and gives the caches among its results."""
+        return self._called(name, whole=True)
+
+    def _called(self, name: str, whole: bool) -> Callable:
         function = super().__getitem__(name)
         if name not in self._functions:
             return function
         if self.caches is not None and self.caches.plan.last:
             return self._bound_last(name)
         bound = (lambda *inputs: function(*inputs, *self._weights)) if self._weights else function
-        return bound if self.caches is None else self.caches.called(name, bound)
+        return bound if self.caches is None else self.caches.called(name, bound, whole)
 
     def _bound_last(self, name: str) -> Callable:
         """Return a function with caches that come last: the machine holds them, and the weights.

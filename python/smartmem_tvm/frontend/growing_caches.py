@@ -74,6 +74,12 @@ class Original:
         given : mapping
             Inputs of the rewritten model.
         """
+        arrays = self.arrays(given)
+        found = run(self.model, {each.name: arrays[each.name] for each in self.model.proto.graph.input})
+        return self.rewritten(found, given)
+
+    def arrays(self, given: Arrays) -> dict[str, np.ndarray]:
+        """Return inputs of the model itself: caches of as many rows as are taken, and its mask."""
         length = int(given[self.positions].reshape(-1)[0])
         graph = self.model.proto.graph
         arrays = {
@@ -90,13 +96,12 @@ class Original:
             batch = next(array for name, array in given.items() if name != self.positions).shape[0]
             dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             arrays[self.mask] = np.ones((batch, length + self.count), dtype)
-        found = dict(
-            zip(
-                [each.name for each in graph.output],
-                run(self.model, {each.name: arrays[each.name] for each in graph.input}),
-                strict=True,
-            )
-        )
+        return arrays
+
+    def rewritten(self, results: Sequence[np.ndarray], given: Arrays) -> list[np.ndarray]:
+        """Return the results of the model itself as the rewritten model gives them, for its inputs."""
+        length, graph = int(given[self.positions].reshape(-1)[0]), self.model.proto.graph
+        found = dict(zip([each.name for each in graph.output], results, strict=True))
         for name, parts in self.stacked.items():
             if name in found:
                 found |= dict(zip(parts, found[name], strict=True))

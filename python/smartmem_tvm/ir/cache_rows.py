@@ -33,12 +33,15 @@ class Cache:
         Name of the input.
     axis : int
         The dimension that counts its rows.
+    sequences : int
+        How many sequences have rows of their own; 1 if new rows of all are written at one place.
     """
 
     input: int
     output: int
     name: str
     axis: int
+    sequences: int = 1
 
 
 def caches_of(function: relax.Function) -> list[Cache]:

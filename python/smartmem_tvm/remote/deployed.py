@@ -14,7 +14,15 @@ import tvm
 
 from .. import json_data
 from ..deploy.compilers import OBJECTS, remedy
-from ..deploy.export import EXPLANATION, WEIGHTS, check_files, read_manifest, require_whole_weights
+from ..deploy.export import (
+    EXPLANATION,
+    WEIGHTS,
+    cache_plan,
+    check_files,
+    read_manifest,
+    require_one_size,
+    require_whole_weights,
+)
 from ..deploy.inference_session import to_numpy
 from ..deploy.kernel_functions import PREFIX
 from ..deploy.weights import Machine, map_weights
@@ -52,7 +60,9 @@ class Deployed:
 
     def __init__(self, session: Session, folder: Path, function: str = MAIN):
         self.function = function
-        self.manifest = read_manifest(folder, elsewhere=True, several=function != MAIN)
+        self.manifest = read_manifest(folder, elsewhere=True, several=True)
+        if function == MAIN:
+            require_one_size(folder, self.manifest)
         require_whole_weights(folder, self.manifest)
         check_files(folder, self.manifest)
         with json_data.as_written(str(folder / EXPLANATION), "compile the model again"):
@@ -64,20 +74,43 @@ class Deployed:
         self.device, self._cpu = session.device(device_kind(target)), session.device("cpu")
         code = load_library(session, folder / self.manifest["library"], target)
         weights = map_weights(folder / WEIGHTS, self.manifest["weights"])
-        self.machine = Machine(code, weights, self.device, textures=has_textures(target), functions=(function,))
+        plan, textures = cache_plan(self.manifest), has_textures(target)
+        self.machine = Machine(code, weights, self.device, textures, functions=(function,), caches=plan)
+        described = next((each for each in self.manifest.get("sizes", ()) if each["function"] == function), None)
+        self._names = [each["name"] for each in (described or self.manifest)["inputs"]]
+        self._session, self._count = session, len((described or self.manifest)["outputs"])
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs of one inference."""
-        return to_numpy(self.machine[self.function](*self.machine.tensors(arrays)))
+        """Return the outputs of one inference; caches get their arrays before, and are outputs."""
+        result = self.machine.whole(self.function)(*self._tensors(arrays))
+        if isinstance(result, tvm.runtime.Tensor):
+            return [result.numpy()]
+        item, caches = self._session.function("vm.builtin.tuple_getitem"), self.machine.caches
+        numbers = list(range(self._count))
+        if caches is None:
+            return to_numpy([item(result, number) for number in numbers])
+        # A cache in a result is the argument of the call, which TVM's protocol returns from no tuple.
+        outputs = to_numpy([item(result, number) for number in caches.plan.outputs(self.function, numbers)])
+        return caches.whole(self.function, outputs)
+
+    def _tensors(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
+        """Return the inputs on the device, and put the caches back.
+
+        A row is written before it is read, so that more runs on the same inputs find the same rows and write the same.
+        """
+        if self.machine.caches is None:
+            return self.machine.tensors(arrays)
+        given = self.machine.caches.put_back(dict(zip(self._names, arrays, strict=True)))
+        return self.machine.tensors(list(given.values()))
 
     def seconds(self, arrays: Sequence[np.ndarray], warm_up: int, runs: int) -> list[float]:
         """Return the seconds of each of some inferences on the device, without any time of the connection."""
-        tensors = self.machine.tensors(arrays)
+        tensors = self._tensors(arrays)
         return self.machine.timed(tensors, warm_up + runs, self.function)[warm_up:]
 
     def host_seconds(self, arrays: Sequence[np.ndarray], runs: int) -> float:
         """Return the median seconds until a call of an inference returns there; a GPU may still be working then."""
-        tensors = self.machine.tensors(arrays)
+        tensors = self._tensors(arrays)
         clock = self.machine.time_evaluator(self.function, self._cpu, number=1, repeat=1)
         found = []
         for _ in range(runs):

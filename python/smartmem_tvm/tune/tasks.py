@@ -13,6 +13,7 @@ from tvm.target import Target
 
 from ..ir.exchange_constants import constant_operands
 from ..ir.graph import launches
+from ..ir.kernel import CACHE_AXIS, KEY_AXIS
 from ..pipeline import Options, prepare_passes
 from ..schedule.core.rule import is_open
 from .tunable_kernel import TunableKernel, with_constants, workload
@@ -68,6 +69,11 @@ def joined(models: Mapping[str, Sequence[Task]]) -> list[Task]:
     return found
 
 
+def _has_caches(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel writes rows of a cache, or reads one up to a length that is data: it has loops of its own."""
+    return CACHE_AXIS in (func.attrs or {}) or KEY_AXIS in (func.attrs or {})
+
+
 def tasks_of(graph: tvm.IRModule, target: Target, options: Options | None = None) -> list[Task]:
     """Return the tasks of a model, in the order of their names.
 
@@ -85,7 +91,7 @@ def tasks_of(graph: tvm.IRModule, target: Target, options: Options | None = None
     constants, counts = constant_operands(mod), launches(mod)
     found: list[tuple[list[str], tirx.PrimFunc, int]] = []
     for gvar, func in sorted(mod.functions_items(), key=lambda item: item[0].name_hint):
-        if not (isinstance(func, tirx.PrimFunc) and is_open(func) and counts[gvar]):
+        if not (isinstance(func, tirx.PrimFunc) and is_open(func) and counts[gvar]) or _has_caches(func):
             continue
         plain = with_constants(func, constants.get(gvar, ()))
         same = next((n for n, each in enumerate(found) if tvm_ffi.structural_equal(each[1], plain)), None)

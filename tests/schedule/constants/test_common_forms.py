@@ -13,6 +13,7 @@ from smartmem_tvm.deploy.build import lower, optimize
 from smartmem_tvm.options import Options
 from smartmem_tvm.schedule.constants import common_forms, pack_weights, transform_windows
 from smartmem_tvm.schedule.constants.common_forms import FormReader, in_common
+from smartmem_tvm.schedule.cpu import machine
 
 AVX2 = {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}
 
@@ -129,3 +130,16 @@ def test_windows_with_weights_of_any_form(result, monkeypatch):
         views = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
         wanted = np.maximum(np.einsum("cyxpq,fcpq->fyx", views, weights), 0)
         np.testing.assert_allclose(compiled.run(array)[0][0], wanted, atol=1e-4 * wanted.max())
+
+
+@pytest.mark.parametrize(("last_level", "forms"), [(0, 1), (2**30, 2)])
+def test_weights_from_memory_are_stored_once_for_a_token_and_a_prompt(last_level, forms, monkeypatch):
+    """Panels of any width come from memory as fast: one row reads those of 64 rows. In a cache wide ones are faster."""
+    monkeypatch.setattr(machine, "LAST_LEVEL_BYTES", last_level)
+    weights, target = draw(256, 512), tvm.target.Target(AVX2)
+    mod = from_onnx(model("MatMul", ["n", 256], weights), shapes=[{"x": (rows, 256)} for rows in (1, 64)])
+    with target:
+        lowered = lower(optimize(mod, target), target, Options())
+    assert len(lowered.weights) == forms
+    widths = {plan["chosen"]["decisions"]["matmul"]["width"] for plan in lowered.facts["plans"].values()}
+    assert len(widths) == forms

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
 
@@ -23,6 +23,7 @@ from ..core.expressions import Walk, fused_index, replace_loads, uses
 from ..core.is_product import from_first_sum
 from ..core.nest import index
 from ..core.rule import exchange_open, is_open, target_of
+from ..cpu import machine
 from ..cpu.attention import chain_in
 from ..cpu.machine import FLOAT_BYTES
 from ..cpu.matmul import Matmul
@@ -61,6 +62,7 @@ def _in_common_panels(mod: IRModule) -> IRModule:
     """Pack the weights of several sizes, in panels that other sizes read as well, where that is cheap enough."""
     calls, readers, products, found = private_calls(mod), {}, {}, {}
     constants = {gvar: each for gvar, each in constant_operands(mod).items() if is_open(mod[gvar])}
+    far = _are_far(calls, constants)
     for gvar, positions in constants.items():
         func, target = mod[gvar], target_of(mod[gvar], gvar.name_hint)
         if DECISIONS in (func.attrs or {}):
@@ -69,7 +71,7 @@ def _in_common_panels(mod: IRModule) -> IRModule:
         with deciding(func) as taken:
             packing = packing_of(func, positions, target)
         if packing is not None:
-            products[gvar], found[gvar] = _Product(packing, taken[0]), packing.exchange
+            products[gvar], found[gvar] = _Product(packing, taken[0], far), packing.exchange
             read = values_of(constants_of(calls[gvar], packing.position))
             readers[gvar] = FormReader(packing.form, read, products[gvar].price, products[gvar].size)
     given = mod.clone()
@@ -78,6 +80,15 @@ def _in_common_panels(mod: IRModule) -> IRModule:
         given.update_func(gvar, func)
         found[gvar] = _packed(func, constants[gvar], target_of(func, gvar.name_hint))
     return exchange(given, {gvar: each for gvar, each in found.items() if each is not None})
+
+
+def _are_far(calls: Mapping, constants: Mapping) -> bool:
+    """Whether the weights of all kernels, each once, are more than the last-level cache holds."""
+    arrays = {}
+    for gvar, positions in constants.items():
+        for position in positions:
+            arrays |= {id(each): each.nbytes for each in constants_of(calls[gvar], position)}
+    return sum(arrays.values()) > machine.LAST_LEVEL_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +100,14 @@ class _Product:
     packing : Packing
     decision : Decision
         The rule's own.
+    far : bool
+        Whether the weights of an inference are too many for the caches, so that the product takes no less time than
+        they take from memory, in panels of any width.
     """
 
     packing: Packing
     decision: Decision
+    far: bool = False
 
     def plan(self, form: tuple) -> MatmulPlan | None:
         """Return the plan for a form, None if its panels are not as wide, or the constant is seen in another way."""
@@ -107,7 +122,10 @@ class _Product:
     def price(self, form: tuple) -> float | None:
         """Return the cycles of the product with a form."""
         plan = self.plan(form)
-        return None if plan is None else plan.price.cycles
+        if plan is None:
+            return None
+        rate = plan.params.memory_bytes
+        return max(plan.price.cycles, self.size(form) / rate) if self.far else plan.price.cycles
 
     def size(self, form: tuple) -> int:
         """Return the bytes of the constant in a form."""

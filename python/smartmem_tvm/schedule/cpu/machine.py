@@ -71,6 +71,9 @@ benchmarks/winograd.json (AMD EPYC, 2026-11-24). Measured: 15.8, or 8.6 in a cyc
 THIRD_LEVEL_RATE = 16
 """Bytes per cycle from the third-level cache: fitted with the model of Winograd convolutions to
 benchmarks/winograd.json (AMD EPYC, 2026-11-24). Measured: 7.5 from 4 MiB and 6.7 from 16 MiB on the Xeon."""
+LAST_LEVEL_BYTES = 32 * 1024 * 1024
+"""Bytes of the last-level cache that a core shares: of a complex of Zen 3 and 4, by their data sheets; assumed of
+others. Weights of a model that are more come from memory in each inference."""
 LAST_LEVEL_BYTE = 0.1
 """Cycles per byte that another kernel has left in a shared cache, in the price of a kernel: assumed on 2026-11-24,
 with the table of docs/design.md. Measured: 0.13 from 4 MiB and 0.15 from 16 on the Xeon."""

@@ -141,6 +141,10 @@ class Plan:
         The first dimension of all inputs; None for that of the model.
     values : mapping
         Input name -> numbers, for inputs with a fixed value.
+    caches : bool or mapping
+        What ours keeps in place, as in `Options`.
+    rows : int or None
+        Rows of caches that grow in the file.
     """
 
     target: str
@@ -156,6 +160,8 @@ class Plan:
     records: Path | None = None
     batch: int | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
+    caches: bool | Mapping[str, str] = False
+    rows: int | None = None
 
     @property
     def on_device(self) -> bool:
@@ -229,6 +235,8 @@ class Plan:
         common |= {name: str(path) for name, path in self._files().items()}
         common |= {"batch": self.batch} if self.batch else {}
         common |= {"values": dict(self.values)} if self.values else {}
+        common |= {"caches": self.caches} if self.caches else {}
+        common |= {"rows": self.rows} if self.rows is not None else {}
         common |= {"streams": self.effort.streams} if self.serves else {}
         requests = {name: {**common, **system.request()} for name, system in wanted.items()}
         if self.on_device and ONNXRUNTIME in requests:

@@ -39,8 +39,9 @@ def prepare(request: dict):
     request : dict
         ``system``: the name; ``kind``: its kind if the name differs from it (a kind that is not a baseline is ours);
         ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one; ``values`` of
-        inputs, if there are any; ``options``: fields of `pipeline.Options` that differ from the default; ``target``:
-        for all except ONNX Runtime, by default this machine's CPU; ``profiles`` and ``records``: the files of ours.
+        inputs, if there are any; ``caches`` that ours keeps, and their ``rows`` if they grow in the file; ``options``:
+        fields of `pipeline.Options` that differ from the default; ``target``: for all except ONNX Runtime, by default
+        this machine's CPU; ``profiles`` and ``records``: the files of ours.
     """
     return _MAKERS.get(_kind(request), _smartmem)(request)
 
@@ -63,10 +64,10 @@ def _smartmem(request: dict) -> TvmSystem:
     openers = {"profiles": open_store, "records": open_tuned}
     given = {name: Path(request[name]) for name in openers if request.get(name)}
     files = {name: openers[name](path, target, request["threads"]) for name, path in given.items()}
-    options = replace(Options(), **request["options"], **files)
-    seconds, (mod, limits, nodes) = timed(lambda: _import(request))
+    options = replace(Options(), **request["options"], **files, caches=request.get("caches", False))
+    seconds, (mod, limits, nodes, placed) = timed(lambda: _import(request))
     spec = input_spec(mod)
-    arrays = check_inputs(spec, random_inputs(spec, limits, request["seed"]))
+    arrays = placed(check_inputs(spec, random_inputs(spec, limits, request["seed"])))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
     return TvmSystem(compile(mod, target, options), seconds, facts, of_ours=True, streams=request.get("streams", 1))
 
@@ -81,13 +82,23 @@ def _set_threads(count: int) -> None:
 
 
 def _import(request: dict) -> tuple:
-    """Return the module, the limits of integer inputs and the number of nodes; the model read is freed."""
+    """Return the module, the limits of integer inputs, the number of nodes, and what makes sense of random inputs.
+
+    The model read is freed.
+    """
     from ...frontend import from_onnx
     from ...frontend.inputs import id_limits
     from ...frontend.walk_graph import count_nodes
 
     model = model_of(request)
-    return from_onnx(model), id_limits(model.proto), count_nodes(model.proto)
+    names, original = list(model.inputs), model.original
+    limits, nodes = id_limits(model.proto), count_nodes(model.proto)
+
+    def placed(arrays: list[np.ndarray]) -> list[np.ndarray]:
+        given = dict(zip(names, arrays, strict=True))
+        return list(original.placed(given).values()) if original is not None else arrays
+
+    return from_onnx(model), limits, nodes, placed
 
 
 def _tvm(request: dict) -> TvmSystem:
@@ -146,14 +157,23 @@ class TvmSystem(System):
             self.facts["tuning"] = tuning_report(compiled.tuning, len(compiled.rules))
         self.compiled, self.of_ours, self.streams = compiled, of_ours, streams
         self.inputs: list = []
+        self.whole: dict[str, np.ndarray] = {}
         self.calls: dict[Session, Callable[[], None]] = {}
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Run on the arrays, which are in the order of the model's inputs; the first run records CUDA graphs."""
-        self.inputs = list(inputs.values())
-        self.first_seconds, outputs = timed(lambda: self.compiled.run(*self.inputs))
+        self.whole = inputs
+        arrays = list(inputs.values())
+        self.inputs = self.compiled.without_caches(arrays)
+        self.first_seconds, outputs = timed(lambda: self.compiled.run_whole(arrays))
         self.once = inference(self.compiled.vm, self.inputs)
-        return self.compiled.run(*self.inputs) if self.compiled.kernels_per_graph else outputs
+        return self.compiled.run_whole(arrays) if self.compiled.kernels_per_graph else outputs
+
+    def ready(self) -> None:
+        """Put the caches back."""
+        held = self.compiled.vm.caches
+        if held is not None:
+            held.put_back(self.whole)
 
     def run(self) -> None:
         """Run once."""
@@ -213,6 +233,9 @@ class OnnxRuntime(System):
 
         self.request, self.streams = request, request.get("streams", 1)
         model, threads = model_of(request), max(request["threads"] // self.streams, 1)
+        self.original = model.original
+        if self.original is not None:
+            model = self.original.model  # its caches grow
         seconds, self.session = timed(lambda: onnxruntime_session(model, threads))
         self.facts = {"seconds": {"import": seconds}}
         self.inputs: dict = {}
@@ -220,6 +243,10 @@ class OnnxRuntime(System):
 
     def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Run on the arrays."""
+        if self.original is not None:
+            arrays = self.original.arrays(inputs)
+            self.inputs = {each.name: arrays[each.name] for each in self.session.get_inputs()}
+            return self.original.rewritten(self.session.run(None, self.inputs), inputs)
         self.inputs = inputs
         outputs = self.session.run(None, inputs)
         if self.request.get("batch"):

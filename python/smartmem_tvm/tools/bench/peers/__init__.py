@@ -19,7 +19,7 @@ def missing_package(system: str, error: ImportError) -> UserError:
 
 
 def model_of(request: dict) -> Model:
-    """Return the model of a request, with its batch.
+    """Return the model of a request, with its batch, and with caches of as many rows as it says.
 
     Raises
     ------
@@ -28,7 +28,8 @@ def model_of(request: dict) -> Model:
     """
     from ....frontend import read_model
 
-    return read_model(request["path"], request["shapes"], request.get("batch"), request.get("values"))
+    more = {"values": request.get("values"), "rows": request.get("rows")}
+    return read_model(request["path"], request["shapes"], request.get("batch"), **more)
 
 
 def complete_model(request: dict) -> onnx.ModelProto:
