@@ -12,6 +12,7 @@ contain ``b``: neither ``e``, nor another index, nor a condition. As indices sta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -29,6 +30,7 @@ from ..ir.mask_positions import Extent
 from ..ir.public_functions import MAIN
 from ..ir.walk import collect
 
+_WORDS = re.compile(r"\w+|[^\w\s]")
 _SLICE = "strided_slice"  # the operator whose bounds are integers among its arguments
 
 
@@ -87,6 +89,11 @@ class ItemWork:
     products: int = 0
     weights: int = 0
     kernels: int = 0
+
+    @property
+    def per_item(self) -> list[int]:
+        """The products, weights and kernels, as `tile_time` reads them."""
+        return [self.products, self.weights, self.kernels]
 
 
 Shares = Share | None | list
@@ -154,6 +161,9 @@ def require_same_graph(
     known = dict(zip((one[MAIN].params), other[MAIN].params, strict=True))
     for a, b in zip(first, second):
         name = operator_of(a.value)
+        kernels = [mod[each.value.args[0]] for mod, each in ((one, a), (other, b)) if _calls_kernel(each.value)]
+        if len(kernels) == 2 and _kernels_alike(*kernels, grows):
+            known[a.value.args[0]] = b.value.args[0]
         if not _alike(a.value, b.value, known, grows, same):
             raise Mixed(f"operator '{name}' ('{a.var.name}') differs with the size of the open dimension")
         known[a.var] = b.var
@@ -357,6 +367,8 @@ def _alike(one, other, known: Mapping, grows: Grows, same: SameNumbers) -> bool:
         return known.get(one) == other
     if type(one) is not type(other):
         return False
+    if isinstance(one, ir.GlobalVar):
+        return known.get(one) == other
     if isinstance(one, ir.Call):
         alike = one.op == other.op and tvm_ffi.structural_equal(one.attrs, other.attrs)
         bounds = operator_of(one) == _SLICE
@@ -377,6 +389,19 @@ def _alike(one, other, known: Mapping, grows: Grows, same: SameNumbers) -> bool:
         pairs = [(int(a), int(b)) for a, b in zip(one.values, other.values)]
         return len(one.values) == len(other.values) and all(a == b or grows(a, b) for a, b in pairs)
     return tvm_ffi.structural_equal(one, other)
+
+
+def _calls_kernel(value) -> bool:
+    return isinstance(value, ir.Call) and value.op == CALL_TIR
+
+
+def _kernels_alike(one: tirx.PrimFunc, other: tirx.PrimFunc, grows: Grows) -> bool:
+    """Whether two kernels are the same but for numbers that grow."""
+    plain = [each.without_attr("global_symbol") if "global_symbol" in (each.attrs or {}) else each for each in (one, other)]
+    texts = [_WORDS.findall(func.script()) for func in plain]
+    return len(texts[0]) == len(texts[1]) and all(
+        a == b or (a.isdecimal() and b.isdecimal() and grows(int(a), int(b))) for a, b in zip(*texts)
+    )
 
 
 def _bounds_alike(one, other, grows: Grows) -> bool:
