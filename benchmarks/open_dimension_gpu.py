@@ -52,7 +52,9 @@ def bert(layers: int, width: int = 768, heads: int = 12, inner: int = 3072) -> o
 
     def linear(x: str, rows: int, columns: int) -> str:
         weight = constant(random.standard_normal((rows, columns)).astype("float32") / rows**0.5)
-        return node("Add", [constant(random.standard_normal(columns).astype("float32") / 8), node("MatMul", [x, weight])])
+        return node(
+            "Add", [constant(random.standard_normal(columns).astype("float32") / 8), node("MatMul", [x, weight])]
+        )
 
     def norm(x: str) -> str:
         scale, bias = (constant(value) for value in (np.ones(width, "float32"), np.zeros(width, "float32")))
@@ -75,7 +77,9 @@ def bert(layers: int, width: int = 768, heads: int = 12, inner: int = 3072) -> o
         rows = node("Reshape", [node("Transpose", [node("MatMul", [weights, v])], perm=[0, 2, 1, 3]), joined])
         x = norm(node("Add", [linear(rows, width, width), x]))
         hidden = linear(x, width, inner)
-        gate = node("Add", [node("Erf", [node("Div", [hidden, constant(np.float32(2**0.5))])]), constant(np.float32(1))])
+        gate = node(
+            "Add", [node("Erf", [node("Div", [hidden, constant(np.float32(2**0.5))])]), constant(np.float32(1))]
+        )
         hidden = node("Mul", [node("Mul", [hidden, gate]), constant(np.float32(0.5))])
         x = norm(node("Add", [linear(hidden, inner, width), x]))
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, [1, "n"]) for name in ("ids", "mask")]

@@ -22,7 +22,8 @@ from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, requi
 from smartmem_tvm.analysis.tile_time import tile_cost, tiles
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.onnx_file import Model
-from smartmem_tvm.frontend.open_length import Lengths
+from smartmem_tvm.frontend.open_length import Lengths, with_means
+from smartmem_tvm.frontend.open_recurrent import with_steps
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
 from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE, tile_of, with_sizes
@@ -227,7 +228,7 @@ class _Group:
             The items, each of which has a length of its own: the result of `one_item`.
         """
         if around is not None:
-            return Lengths(self.number, self.range, self._loaded, self.refusal, around).functions()
+            return Lengths(self.number, self.range, self._of_length, self.refusal, around).functions()
         try:
             loaded = {items: self._loaded(items) for items in self.probes}
             work = self._proved(loaded)
@@ -236,7 +237,7 @@ class _Group:
             UserError,
             ValueError,
         ):  # windows may be longer than two; what is always wrong is said there, too
-            return Lengths(self.number, self.range, self._loaded, self.refusal).functions()
+            return Lengths(self.number, self.range, self._of_length, self.refusal).functions()
         return self._tiles(loaded, work)
 
     def one_item(self) -> dict:
@@ -273,6 +274,12 @@ class _Group:
     def _loaded(self, items: int) -> tuple[Model, tvm.IRModule]:
         model = self.at(items)
         return model, self.load(model)
+
+    def _of_length(self, length: int) -> tuple[Model, tvm.IRModule]:
+        model = self.at(length)
+        if getattr(model, "proto", None) is not None and model.program is None:
+            with_steps(model.proto)
+        return model, with_means(self.load(model))
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in self.probes]

@@ -17,6 +17,7 @@ from smartmem_tvm.frontend.converters.activations import Function, functions
 from smartmem_tvm.frontend.converters.loops import loops_kernel
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell, Layer, run
+from smartmem_tvm.ir.mask_positions import RECURRENT
 
 _BACKWARD = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _TIME_FIRST = [1, 0, 2]  # swaps the first two axes of an input or a state
@@ -55,7 +56,10 @@ def layer_of(node: Node, cell: Cell, tensors_of: Callable[[Node, Cell, int], dic
         named = dict(zip(("scratch", *own), rest[len(states) :], strict=True))
         run(layer, dict(zip(tensors, inputs, strict=True)), {"y": y, "states": rest[: len(states)], **named})
 
-    results = loops_kernel(node, node.op.split(".")[-1].lower(), list(tensors.values()), outputs, body)
+    places = list(tensors)
+    steps_at = [places.index("x"), places.index("lengths") if "lengths" in places else -1]
+    name, read = node.op.split(".")[-1].lower(), list(tensors.values())
+    results = loops_kernel(node, name, read, outputs, body, {RECURRENT: steps_at})
     asked = [_as_asked(node, each, hidden) for each in results[: node.outputs]]
     return relax.Tuple(asked) if len(asked) > 1 else asked[0]
 

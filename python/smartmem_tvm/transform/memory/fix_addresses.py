@@ -45,9 +45,7 @@ class FixAddresses:
             builder.update_func(mod.get_global_var(name), _fixed(mod[name], builder))
         for name in open_length:
             function = mod[name]
-            builder.update_func(
-                mod.get_global_var(name), function.with_attr(FIXED_FROM, len(function.params) - 1)
-            )
+            builder.update_func(mod.get_global_var(name), function.with_attr(FIXED_FROM, len(function.params) - 1))
         return builder.get()
 
 
