@@ -84,11 +84,15 @@ MIXED = {
         {"last": np.array([-1]), "end": np.array([-100]), "zero": np.array([0]), "back": np.array([-1])},
         "operator 'strided_slice'",
     ),
-    "last": ([("Gather", ["x", "i"], "y", {"axis": 0})], {"i": np.array(-1)}, "operator '(take|strided_slice)'"),
-    "number of items": (
-        [*_BATCH, ("Cast", ["s"], "f", {"to": 1}), ("Div", ["x", "f"], "y", {})],
+    "second half": (
+        [*_BATCH, ("Div", ["s", "two"], "h", {}), ("Slice", ["x", "h", "end", "zero"], "y", {})],
+        {"two": np.array([2]), "end": np.array([100]), "zero": np.array([0])},
+        "operator 'strided_slice'",
+    ),
+    "a logarithm of the number of items": (
+        [*_BATCH, ("Cast", ["s"], "f", {"to": 1}), ("Log", ["f"], "l", {}), ("Div", ["x", "l"], "y", {})],
         {},
-        "operator 'divide' .* differs with the size of the open dimension",
+        "operator 'divide' .* reads a constant that differs with the length",
     ),
 }
 

@@ -412,7 +412,7 @@ def _kernels_alike(one: tirx.PrimFunc, other: tirx.PrimFunc, grows: Grows) -> bo
 
 
 def _bounds_alike(one, other, grows: Grows, ends: Sequence[tuple[int, int]]) -> bool:
-    """Whether the bounds of a slice are the same, grow with the number of items, or are as far before an end of both."""
+    """Whether the bounds of a slice are the same, grow with the number of items, or are as far before an end."""
     if not (isinstance(one, ir.Tuple) and isinstance(other, ir.Tuple) and len(one.fields) == len(other.fields)):
         return False
     pairs = [[getattr(each, "value", None) for each in pair] for pair in zip(one.fields, other.fields)]

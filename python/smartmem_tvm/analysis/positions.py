@@ -17,7 +17,6 @@ those of the tensors that an operator reads and writes position by position must
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,20 +27,12 @@ from tvm import ir, relax
 from .._tvm import mapped
 from ..ir.graph import CALL_TIR
 from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of
-from ..ir.mask_positions import (
-    LOWEST,
-    PLAIN,
-    RECIPROCAL,
-    RECIPROCAL_ROOT,
-    RECURRENT,
-    ROOT,
-    ZERO,
-    Counted,
-    Extent,
-)
+from ..ir.mask_positions import LOWEST, RECURRENT, ZERO, Counted, Extent
 from ..ir.public_functions import MAIN
 from .items import LOOPS, Mixed, Share, bindings_of, operator_of
+from .position_constants import counted_of
 from .position_loops import Reading, Shares
+from .position_slices import Sliced, cut_of, last_of, sliced
 from .position_windows import CONVOLUTIONS, MAXIMA, MEANS, Window, padding_along, window_along
 
 Numbers = Sequence[Extent]
@@ -268,13 +259,14 @@ class _Operator:
             arrays = [each.value.numpy() for each in pair if _is_array(each)]
             if len(arrays) == 2 and not pair[0].value.same_as(pair[1].value) and not same_prefix(*arrays):
                 counts = _distinct([*self.numbers, *numbers])
-                self.found.counted[place] = counted_of(*arrays, lengths, counts) or _refuse_constant()
+                calls = isinstance(self.values[1], ir.Call)
+                self.found.counted[place] = (calls and counted_of(*arrays, lengths, counts)) or _refuse_constant()
 
     def work(self) -> OperatorWork:
         if _steps_of(self.modules[1], self.values[1]) is not None:
             return self._recurrent()
         if isinstance(self.values[1], ir.Call) and self.shares and _any(self.shares[0]):
-            window = WINDOWS.get(self.found.name)
+            window = _SHARED.get(self.found.name)
             if window is not None:
                 self.found.shares = window(self)
                 return self.found
@@ -425,14 +417,9 @@ def _softmax(operator: _Operator) -> bool:
     return bool(axes)
 
 
-def _slice(operator: _Operator) -> bool:
+def _last(operator: _Operator) -> bool:
     """A slice of the last positions."""
-    for share, sizes, counts, begins in _sliced(operator):
-        if counts[0] == counts[1] and all(size - begin == counts[0] for size, begin in zip(sizes, begins, strict=True)):
-            least = share.extent.of(operator.least)
-            if least < counts[0]:
-                raise Mixed(f"reads the last {counts[0]} positions, and the least length has {least}")
-            operator.found.last[share.axis] = share.extent, counts[0]
+    operator.found.last = last_of(_sliced(operator), operator.least)
     if operator.found.last:
         operator.keep([each.axis for each in operator.shares[0] if each.axis not in operator.found.last])
     return bool(operator.found.last)
@@ -440,41 +427,15 @@ def _slice(operator: _Operator) -> bool:
 
 def _cut(operator: _Operator) -> Shares | None:
     """Return where the positions of a slice lie that leaves out the same number of them at both lengths; else None."""
-    windows = {}
-    for share, sizes, counts, begins in _sliced(operator):
-        left = [size - count for size, count in zip(sizes, counts, strict=True)]
-        if begins[0] == begins[1] and left[0] == left[1] > 0 and share.each == 1:
-            windows[share.axis] = Window(1, 1, 1, -begins[0], begins[0] - left[0])
-    if not windows:
-        return None
-    return _slid(operator, lambda axis: windows.get(axis, Window(1, 1, 1, 0, 0)), ZERO)
+    windows = cut_of(_sliced(operator))
+    return _slid(operator, lambda axis: windows.get(axis, Window(1, 1, 1, 0, 0)), ZERO) if windows else None
 
 
-def _sliced(operator: _Operator) -> list[tuple]:
-    """Return of each axis with positions along which a slice goes on one by one: where they lie, and at both lengths the
-    elements of the operand, and of the result, and the first one that it reads."""
-    values = operator.values
+def _sliced(operator: _Operator) -> list[Sliced]:
     if not (operator.shares and operator.shares[0]):
         return []
-    axes, starts, steps = ([_bounds(value, place) for value in values] for place in (1, 2, 4))
-    if None in (*axes, *starts, *steps) or axes[0] != axes[1] or steps[0] != steps[1]:
-        return []
-    shapes, results = [_shape(each[0].ty) for each in operator.operands], [_shape(each.ty) for each in operator.vars]
-    shares, found = {each.axis: each for each in operator.shares[0]}, []
-    for number, axis in enumerate(each % len(shapes[0]) for each in axes[0]):
-        if axis in shares and steps[0][number] == 1:
-            sizes, counts = [each[axis] for each in shapes], [each[axis] for each in results]
-            first = [each[number] + size if each[number] < 0 else each[number] for each, size in zip(starts, sizes)]
-            found.append((shares[axis], sizes, counts, first))
-    return found
-
-
-def _bounds(call: ir.Call, place: int) -> list[int] | None:
-    """Return the numbers of an argument of a slice; None if they are no numbers, ones if it is left out."""
-    if len(call.args) <= place:
-        return [1] * len(call.args[1].fields)
-    found = [getattr(each, "value", None) for each in getattr(call.args[place], "fields", [None])]
-    return found if all(isinstance(each, int) for each in found) else None
+    shapes = [_shape(each[0].ty) for each in operator.operands]
+    return sliced(operator.values, operator.shares[0], shapes, [_shape(each.ty) for each in operator.vars])
 
 
 def _mean(operator: _Operator) -> bool:
@@ -515,6 +476,14 @@ def _slid(operator: _Operator, window_of: Callable, fill: str) -> Shares:
     return tuple(found)
 
 
+def _split(operator: _Operator) -> list[Shares]:
+    """Parts along an axis without positions."""
+    rank = len(_shape(operator.operands[1][0].ty))
+    if int(operator.values[1].attrs.axis) % rank in {each.axis for each in operator.shares[0]}:
+        raise Mixed("splits the positions")
+    return [operator.shares[0]] * len(operator.vars[1].ty.fields)
+
+
 def _running_sum(operator: _Operator) -> bool:
     operator.keep([each.axis for each in operator.shares[0]])
     return True
@@ -525,11 +494,13 @@ _BY_NAME = {
     "nn.log_softmax": _softmax,
     "mean": _mean,
     "cumsum": _running_sum,
-    "strided_slice": _slice,
+    "strided_slice": _last,
 }
 """Operators whose loops say less than their name: name -> what notes their needs, and whether there are any."""
 WINDOWS = {**dict.fromkeys((*CONVOLUTIONS, *MAXIMA, *MEANS), _window), "nn.pad": _padding}
 """Operators that read neighbours: name -> what notes their needs, and returns where positions of the result lie."""
+_SHARED = {**WINDOWS, "split": _split}
+"""The same, and operators that write several tensors."""
 
 
 def _steps_of(mod: tvm.IRModule, value) -> list[int] | None:
@@ -542,62 +513,6 @@ def _steps_of(mod: tvm.IRModule, value) -> list[int] | None:
 
 def _refuse_constant() -> Counted:
     raise Mixed("reads a constant that differs with the length, and not as its beginning, a multiple or a root does")
-
-
-def counted_of(one: np.ndarray, other: np.ndarray, lengths: tuple[int, int], numbers: Numbers) -> Counted | None:
-    """Return how a constant of one number follows from the length; None if that is not known.
-
-    Parameters
-    ----------
-    one, other : numpy.ndarray
-        The constant at both lengths.
-    numbers : sequence of Extent
-        Numbers of positions that it may follow from.
-    """
-    if not is_one_number(one, other):
-        return None
-    values = [float(each.reshape(-1)[0]) for each in (one, other)]
-    exact = one.dtype.kind in "iu"
-    for number, function in itertools.product(
-        numbers, (PLAIN,) if exact else (PLAIN, RECIPROCAL, ROOT, RECIPROCAL_ROOT)
-    ):
-        plain = [Counted(number, function).of(length) for length in lengths if number.of(length) > 0]
-        if len(plain) == 2 and plain[0] != plain[1]:
-            found = Counted(number, function, _rounded(values[0] / plain[0]))
-            if all(is_number(found, *pair, one.dtype) for pair in zip(lengths, values, strict=True)):
-                return found
-    for number in numbers:
-        counts = [number.of(length) for length in lengths]
-        slope = (values[1] - values[0]) / (counts[1] - counts[0]) if counts[0] != counts[1] else 0.5
-        found = Counted(number, PLAIN, slope, values[0] - slope * counts[0])
-        if all(each.is_integer() for each in found[2:]):
-            return found
-    return None
-
-
-def is_one_number(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether a constant holds one number at each of two lengths, once or several times."""
-    return (
-        one.shape == other.shape
-        and one.dtype == other.dtype
-        and one.dtype.kind in "iuf"
-        and one.size > 0
-        and all((each == each.reshape(-1)[0]).all() for each in (one, other))
-    )
-
-
-def is_number(counted: Counted, length: int, value: float, dtype: np.dtype) -> bool:
-    """Whether a constant for a length is what the formula says, up to the rounding of its type."""
-    wanted = counted.of(length)
-    if dtype.kind in "iu":
-        return wanted == value
-    return abs(wanted - value) <= 4 * float(np.finfo(dtype).eps) * abs(wanted)
-
-
-def _rounded(factor: float) -> float:
-    """Return a factor, an integer where it is one up to the rounding of a constant."""
-    near = round(factor)
-    return float(near) if near and abs(factor - near) < 1e-6 * abs(near) else factor
 
 
 def same_prefix(one: np.ndarray, other: np.ndarray) -> bool:

@@ -34,7 +34,7 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.schedule_kernels import without_plans
-from ..target import has_textures, host_target, is_cpu, is_gpu, is_opencl, parse_target, runs_ours
+from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target, runs_ours
 from ..transform.memory.capture_graphs import kernels_per_graph
 from ..tvm_lock import one_at_a_time
 from ..tvm_mends.check_images import CheckImages, planned_memory

@@ -18,8 +18,9 @@ import tvm
 from tvm import ir, relax
 
 from smartmem_tvm.analysis.items import Mixed, bindings_of, operator_of
+from smartmem_tvm.analysis.position_constants import is_number, is_one_number
 from smartmem_tvm.analysis.position_loops import Shares
-from smartmem_tvm.analysis.positions import LengthWork, OperatorWork, is_number, is_one_number, operands
+from smartmem_tvm.analysis.positions import LengthWork, OperatorWork, operands
 from smartmem_tvm.ir.block import with_args
 from smartmem_tvm.ir.graph import CALL_TIR
 from smartmem_tvm.ir.kernel import substitute

@@ -21,9 +21,9 @@ import tvm
 from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
 from smartmem_tvm.analysis.tile_time import tile_cost, tiles
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.converters.recurrent import ending_at_length
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.open_length import Lengths, with_means
-from smartmem_tvm.frontend.open_recurrent import with_steps
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
 from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE, tile_of, with_sizes
@@ -277,9 +277,8 @@ class _Group:
 
     def _of_length(self, length: int) -> tuple[Model, tvm.IRModule]:
         model = self.at(length)
-        if getattr(model, "proto", None) is not None and model.program is None:
-            with_steps(model.proto)
-        return model, with_means(self.load(model))
+        with ending_at_length():
+            return model, with_means(self.load(model))
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in self.probes]

@@ -17,12 +17,12 @@ import tvm
 from tvm import relax
 
 from smartmem_tvm.analysis.items import Mixed, bindings_of, operator_of, require_same_graph
+from smartmem_tvm.analysis.position_constants import is_one_number
 from smartmem_tvm.analysis.positions import (
     WINDOWS,
     LengthWork,
     Shares,
     extent_of,
-    is_one_number,
     length_work,
     same_prefix,
 )

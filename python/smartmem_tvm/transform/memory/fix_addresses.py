@@ -30,8 +30,8 @@ class FixAddresses:
     that read them cannot be recorded; copies lie in memory that is planned. Parameters from attribute ``num_input`` on,
     which `deploy.weights.lift_weights` sets, have one address in all calls, as weights have; caches are among them.
     `deploy.caches` passes them there on GPUs. The length of a model with an open one is such a parameter, too, which
-    `deploy.weights` passes: kernels all over the network read it. Other inputs of such a model are not copied. Functions
-    with neither stay as they are. Refused is nothing.
+    `deploy.weights` passes: kernels all over the network read it. Other inputs of such a model are not copied.
+    Functions with neither stay as they are. Refused is nothing.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
