@@ -92,11 +92,11 @@ def bert(layers: int, width: int = 768, heads: int = 12, inner: int = 3072) -> o
 
 def networks(small: bool) -> dict[str, tuple]:
     """Return name -> how to make the model, its open shapes, and the sizes to measure."""
-    widths, lengths = ((64, 4, 128), (1, 7, 16)) if small else ((768, 12, 3072), (1, 7, 16, 37, 64, 100, 127, 128))
-    most = lengths[-1]
+    widths, lengths = ((64, 4, 128), (1, 7, 16)) if small else ((768, 12, 3072), (128, 37, 100, 7, 64, 1, 16, 127))
+    most = max(lengths)
     shapes = {"ids": (1, f"1..{most}"), "mask": (1, f"1..{most}")}
     return {
-        "resnet18": (resnet18, {"x": ("1..16", 3, 224, 224)}, (1, 2, 3, 5, 8, 13, 16)),
+        "resnet18": (resnet18, {"x": ("1..16", 3, 224, 224)}, (1, 16, 5, 13, 8, 3, 2)),
         "bert2": (lambda: bert(2, *widths), shapes, lengths),
         "bert4": (lambda: bert(4, *widths), shapes, lengths),
     }

@@ -22,7 +22,7 @@ def right(nodes, constants, shape=(N, 4)):
 def test_drawn_slices(seed):
     """The last ones, or all but some, along one or two axes, before and after a mean."""
     random = np.random.default_rng(seed)
-    first, cut, last = (int(random.integers(low, 4)) for low in (0, 0, 1))
+    first, cut, last = (int(random.integers(low, 3)) for low in (0, 0, 1))
     begin, end = (first, -cut if cut else 1000) if seed % 2 else (-last, 1000)
     axes = [0, 1] if random.random() < 0.5 else [0]
     constants = {"b": [begin, int(random.integers(0, 3))][: len(axes)], "e": [end, 4][: len(axes)], "a": axes}
@@ -117,5 +117,5 @@ def test_halves_of_the_positions_are_refused():
     nodes = [("Split", ["x"], "a", {"axis": 0}), ("Softmax", ["a"], "b", {"axis": 0}), ("Mul", ["b", "c"], "y", {})]
     proto = model(nodes, [N, 4])
     proto.graph.node[0].output.append("c")
-    with pytest.raises(UserError, match="splits the positions|cannot be imported|has no halves"):
+    with pytest.raises(UserError, match=r"splits the positions|cannot be imported|has no halves"):
         from_onnx(proto, dims(proto, "4..8"))
