@@ -119,3 +119,14 @@ def test_halves_of_the_positions_are_refused():
     proto.graph.node[0].output.append("c")
     with pytest.raises(UserError, match=r"splits the positions|cannot be imported|has no halves"):
         from_onnx(proto, dims(proto, "4..8"))
+
+
+def test_a_size_that_the_model_does_not_take_is_named():
+    nodes = [
+        ("MaxPool", ["x"], "p", {"kernel_shape": [2], "strides": [2]}),
+        ("Resize", ["p", "", "two"], "r", {"mode": "nearest"}),
+        ("Add", ["x", "r"], "y", {}),
+    ]
+    proto = model(nodes, [1, 3, N], {"two": np.array([1, 1, 2], "float32")})
+    with pytest.raises(UserError, match="takes no size of 5 .* take multiples of a number only: give a list of sizes"):
+        from_onnx(proto, dims(proto, "4..8"))

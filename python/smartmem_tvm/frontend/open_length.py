@@ -81,13 +81,25 @@ class Lengths:
         try:
             if probes[0] == most:
                 probes = most, most + 1
-            loaded = {length: self.load(length) for length in probes}
+            loaded = {probes[1]: self.load(probes[1])}
+            loaded[probes[0]] = self._between(probes[0])
             modules = [loaded[length][1] for length in probes]
             self._require_same(*modules, probes, None)
             work = length_work(*modules, probes, self.range.least)
             return self._at_capacities(work, loaded, modules[1], probes[1])
         except Mixed as reason:
             raise self.refusal(reason) from None
+
+    def _between(self, length: int) -> Loaded:
+        """Return the model at a length between, where the bound is one of its sizes."""
+        try:
+            return self.load(length)
+        except UserError as error:
+            reason = str(error).rstrip(".").split("; ")[0]
+            raise Mixed(
+                f"the model takes no size of {length} ({reason}), as those that halve a picture and double it again "
+                f"take multiples of a number only"
+            ) from None
 
     def _at_capacities(self, work: LengthWork, loaded: dict, whole: tvm.IRModule, length: int) -> list[Loaded]:
         if not any(work.inputs):
