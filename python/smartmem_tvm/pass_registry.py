@@ -260,6 +260,7 @@ def _summary(documented: object) -> str:
 
 _ENTRIES = (
     # Passes over operators, before they are legalized.
+    _ours(transform.ChooseTiles, make=lambda _, target: transform.ChooseTiles(target), needs_target=True),
     _ours(transform.KeepCaches, make=_keep_caches),
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),

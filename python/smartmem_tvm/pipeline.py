@@ -205,6 +205,7 @@ PHASES = (
     Phase(
         "canonicalize",
         (
+            "choose-tiles",  # before all others, which would work for functions that are left out
             "keep-caches",  # before operators change, as it looks for what exporters write
             "drop-empty",  # before all others, so that they meet no tensors without elements
             "widen-bfloat16",

@@ -3,13 +3,14 @@
 
 import numpy as np
 import pytest
+from tvm.target import Target
 
 import smartmem_tvm
 from open_models import N, dims, drawn, encoder, expected, layers, model, weights
 from smartmem_tvm import UserError
-from smartmem_tvm.analysis.items import ItemWork
-from smartmem_tvm.frontend import from_onnx, open_dimension
-from smartmem_tvm.frontend.open_dimension import Range, has_ranges, tile_items
+from smartmem_tvm.analysis.tile_time import tile_items, tiles
+from smartmem_tvm.frontend import from_onnx
+from smartmem_tvm.frontend.open_dimension import Range, has_ranges
 from smartmem_tvm.graph_report import graph_cost
 from smartmem_tvm.ir.several_sizes import tile_groups
 
@@ -83,11 +84,15 @@ MIXED = {
         {"last": np.array([-1]), "end": np.array([-100]), "zero": np.array([0]), "back": np.array([-1])},
         "operator 'strided_slice'",
     ),
-    "last": ([("Gather", ["x", "i"], "y", {"axis": 0})], {"i": np.array(-1)}, "operator '(take|strided_slice)'"),
-    "number of items": (
-        [*_BATCH, ("Cast", ["s"], "f", {"to": 1}), ("Div", ["x", "f"], "y", {})],
+    "second half": (
+        [*_BATCH, ("Div", ["s", "two"], "h", {}), ("Slice", ["x", "h", "end", "zero"], "y", {})],
+        {"two": np.array([2]), "end": np.array([100]), "zero": np.array([0])},
+        "operator 'strided_slice'",
+    ),
+    "a logarithm of the number of items": (
+        [*_BATCH, ("Cast", ["s"], "f", {"to": 1}), ("Log", ["f"], "l", {}), ("Div", ["x", "l"], "y", {})],
         {},
-        "operator 'divide' .* differs with the size of the open dimension",
+        "operator 'divide' .* reads a constant that differs with the length",
     ),
 }
 
@@ -126,17 +131,13 @@ def test_what_is_no_range(shape, words):
         from_onnx(layers(), {"x": shape})
 
 
-def test_other_targets_are_refused():
-    with pytest.raises(UserError, match="stays open on CPUs only, and the target is 'opencl'"):
-        smartmem_tvm.compile(from_onnx(layers(), {"x": ("1..2", 16)}), "opencl")
-
-
 def test_tiles_grow_until_weights_are_read_seldom_enough():
-    convolution = ItemWork([], products=100_000_000, weights=100_000, kernels=5)
-    linear = ItemWork([], products=1_000_000, weights=1_000_000, kernels=5)
+    convolution, linear = [100_000_000, 100_000, 5], [1_000_000, 1_000_000, 5]
     assert tile_items(convolution, 16) == [1]
     assert tile_items(linear, 7) == [1, 2, 3, 4, 6]
-    assert tile_items(linear, 1000) == list(open_dimension._TILES)
+    assert tile_items(linear, 1000) == tiles(1000) == tiles(64)
+    assert tile_items(convolution, 1000, Target("cuda")) == tiles(48)
+    assert tile_items([2_000_000_000, 10_000_000, 20], 64, Target("cuda")) == [1, 2, 3, 4, 6, 8, 12]
 
 
 def test_ranges_are_read():

@@ -161,17 +161,6 @@ def test_places_that_are_counted_are_numbers_of_rows():
     check(proto, compiled(proto, "5..9"), (5, 7, 8, 9))
 
 
-def test_a_recurrent_layer_is_refused():
-    constants = {name: weights(1, 12, 4) for name in "wr"}
-    nodes = [
-        ("Unsqueeze", ["x", "one"], "u", {}),
-        ("GRU", ["u", "w", "r"], "y", {"hidden_size": 4}),
-    ]
-    proto = model(nodes, _ROWS, {"one": np.array([1]), **constants})
-    with pytest.raises(UserError, match=r"operator 'gru' .*: give a list of sizes instead"):
-        from_onnx(proto, dims(proto, "2..5"))
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_chains_of_operators(seed):
     random = np.random.default_rng(seed)

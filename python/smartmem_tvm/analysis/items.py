@@ -12,6 +12,7 @@ contain ``b``: neither ``e``, nor another index, nor a condition. As indices sta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -29,6 +30,7 @@ from ..ir.mask_positions import Extent
 from ..ir.public_functions import MAIN
 from ..ir.walk import collect
 
+_WORDS = re.compile(r"\w+|[^\w\s]")
 _SLICE = "strided_slice"  # the operator whose bounds are integers among its arguments
 
 
@@ -87,6 +89,11 @@ class ItemWork:
     products: int = 0
     weights: int = 0
     kernels: int = 0
+
+    @property
+    def per_item(self) -> list[int]:
+        """The products, weights and kernels, as `tile_time` reads them."""
+        return [self.products, self.weights, self.kernels]
 
 
 Shares = Share | None | list
@@ -154,6 +161,9 @@ def require_same_graph(
     known = dict(zip((one[MAIN].params), other[MAIN].params, strict=True))
     for a, b in zip(first, second):
         name = operator_of(a.value)
+        kernels = [mod[each.value.args[0]] for mod, each in ((one, a), (other, b)) if _calls_kernel(each.value)]
+        if len(kernels) == 2 and _kernels_alike(*kernels, grows):
+            known[a.value.args[0]] = b.value.args[0]
         if not _alike(a.value, b.value, known, grows, same):
             raise Mixed(f"operator '{name}' ('{a.var.name}') differs with the size of the open dimension")
         known[a.var] = b.var
@@ -357,14 +367,21 @@ def _alike(one, other, known: Mapping, grows: Grows, same: SameNumbers) -> bool:
         return known.get(one) == other
     if type(one) is not type(other):
         return False
+    if isinstance(one, ir.GlobalVar):
+        return known.get(one) == other
     if isinstance(one, ir.Call):
         alike = one.op == other.op and tvm_ffi.structural_equal(one.attrs, other.attrs)
-        bounds = operator_of(one) == _SLICE
-        pairs = zip(one.args, other.args)
+        pairs, bounds = zip(one.args, other.args), []
+        if operator_of(one) == _SLICE and one.args[0].ty.ndim == other.args[0].ty.ndim:
+            sizes = zip(one.args[0].ty.shape, other.args[0].ty.shape)
+            bounds = [(int(a), int(b)) for a, b in sizes if int(a) != int(b) and grows(int(a), int(b))]
+        sliced = operator_of(one) == _SLICE
         return (
             alike
             and len(one.args) == len(other.args)
-            and all(_alike(a, b, known, grows, same) or (bounds and _bounds_alike(a, b, grows)) for a, b in pairs)
+            and all(
+                _alike(a, b, known, grows, same) or (sliced and _bounds_alike(a, b, grows, bounds)) for a, b in pairs
+            )
         )
     if isinstance(one, ir.Tuple):
         pairs = zip(one.fields, other.fields)
@@ -379,12 +396,32 @@ def _alike(one, other, known: Mapping, grows: Grows, same: SameNumbers) -> bool:
     return tvm_ffi.structural_equal(one, other)
 
 
-def _bounds_alike(one, other, grows: Grows) -> bool:
-    """Whether the bounds of a slice are the same, or grow with the number of items."""
+def _calls_kernel(value) -> bool:
+    return isinstance(value, ir.Call) and value.op == CALL_TIR
+
+
+def _kernels_alike(one: tirx.PrimFunc, other: tirx.PrimFunc, grows: Grows) -> bool:
+    """Whether two kernels are the same but for numbers that grow."""
+    plain = [
+        each.without_attr("global_symbol") if "global_symbol" in (each.attrs or {}) else each for each in (one, other)
+    ]
+    texts = [_WORDS.findall(func.script()) for func in plain]
+    return len(texts[0]) == len(texts[1]) and all(
+        a == b or (a.isdecimal() and b.isdecimal() and grows(int(a), int(b))) for a, b in zip(*texts)
+    )
+
+
+def _bounds_alike(one, other, grows: Grows, ends: Sequence[tuple[int, int]]) -> bool:
+    """Whether the bounds of a slice are the same, grow with the number of items, or are as far before an end."""
     if not (isinstance(one, ir.Tuple) and isinstance(other, ir.Tuple) and len(one.fields) == len(other.fields)):
         return False
     pairs = [[getattr(each, "value", None) for each in pair] for pair in zip(one.fields, other.fields)]
-    return all(isinstance(a, int) and isinstance(b, int) and (a == b or grows(a, b)) for a, b in pairs)
+    return all(
+        isinstance(a, int)
+        and isinstance(b, int)
+        and (a == b or grows(a, b) or any(end - a == other - b for end, other in ends))
+        for a, b in pairs
+    )
 
 
 def _constants_alike(one: np.ndarray, other: np.ndarray, counts: tuple[int, int]) -> bool:

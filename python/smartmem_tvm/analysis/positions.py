@@ -27,11 +27,13 @@ from tvm import ir, relax
 from .._tvm import mapped
 from ..ir.graph import CALL_TIR
 from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of
-from ..ir.mask_positions import LOWEST, ZERO, Extent
+from ..ir.mask_positions import LOWEST, RECURRENT, ZERO, Counted, Extent
 from ..ir.public_functions import MAIN
 from .items import LOOPS, Mixed, Share, bindings_of, operator_of
+from .position_constants import counted_of
 from .position_loops import Reading, Shares
-from .position_windows import CONVOLUTIONS, MAXIMA, MEANS, padding_along, window_along
+from .position_slices import Sliced, cut_of, last_of, sliced
+from .position_windows import CONVOLUTIONS, MAXIMA, MEANS, Window, padding_along, window_along
 
 Numbers = Sequence[Extent]
 """Numbers of positions that a tensor may have."""
@@ -77,6 +79,10 @@ class OperatorWork:
         Of those axes of the first operand over which the result is a mean: it lacks the factor of capacity to length.
     zero : set of int
         Axes along which the result is zero behind the length, if the needs are met.
+    counted : dict
+        Operand that is a constant of one number -> how that follows from the length.
+    last : dict
+        Of a slice: axis along which it reads the last positions -> their extent, and how many elements it reads.
     """
 
     name: str
@@ -86,6 +92,8 @@ class OperatorWork:
     reads: list = field(default_factory=list)
     scaled: list[Share] = field(default_factory=list)
     zero: set[int] = field(default_factory=set)
+    counted: dict[int, Counted] = field(default_factory=dict)
+    last: dict[int, tuple[Extent, int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -247,19 +255,44 @@ class _Operator:
             for a, b in zip(*self.operands, strict=True)
         ]
         self.found = OperatorWork(operator_of(binding.value), reads=self.shares)
+        for place, pair in enumerate(zip(*self.operands, strict=True)):
+            arrays = [each.value.numpy() for each in pair if _is_array(each)]
+            if len(arrays) == 2 and not pair[0].value.same_as(pair[1].value) and not same_prefix(*arrays):
+                counts = _distinct([*self.numbers, *numbers])
+                calls = isinstance(self.values[1], ir.Call)
+                self.found.counted[place] = (calls and counted_of(*arrays, lengths, counts)) or _refuse_constant()
 
     def work(self) -> OperatorWork:
+        if _steps_of(self.modules[1], self.values[1]) is not None:
+            return self._recurrent()
         if isinstance(self.values[1], ir.Call) and self.shares and _any(self.shares[0]):
-            window = WINDOWS.get(self.found.name)
+            window = _SHARED.get(self.found.name)
             if window is not None:
                 self.found.shares = window(self)
                 return self.found
+        cut = _cut(self) if self.found.name == "strided_slice" else None
+        if cut is not None:
+            self.found.shares = cut
+            return self.found
         self.found.shares = _shares_of_type(*(each.ty for each in self.vars), self.lengths, "", self.numbers)
         if not isinstance(self.values[1], ir.Call) or not any(map(_any, [*self.shares, self.found.shares])):
             return self.found
         known = _BY_NAME.get(self.found.name)
         if known is None or not known(self):
             self._loops()
+        return self.found
+
+    def _recurrent(self) -> OperatorWork:
+        """Return the work of a loop over steps that ends at the number of steps of its sequences."""
+        steps, ends = _steps_of(self.modules[1], self.values[1])
+        shares = self.shares[steps]
+        if any(_any(each) for place, each in enumerate(self.shares) if place != steps):
+            raise Mixed("is a recurrent layer whose weights or states have positions")
+        self.found.shares = _shares_of_type(*(each.ty for each in self.vars), self.lengths, "", self.numbers)
+        if shares and not (
+            [each.axis for each in shares] == [0] and self.found.counted.get(ends) == Counted(shares[0].extent)
+        ):
+            raise Mixed("is a recurrent layer over something else than the positions")
         return self.found
 
     def need(self, axes: Sequence[int], fill: str) -> None:
@@ -384,6 +417,27 @@ def _softmax(operator: _Operator) -> bool:
     return bool(axes)
 
 
+def _last(operator: _Operator) -> bool:
+    """A slice of the last positions."""
+    operator.found.last = last_of(_sliced(operator), operator.least)
+    if operator.found.last:
+        operator.keep([each.axis for each in operator.shares[0] if each.axis not in operator.found.last])
+    return bool(operator.found.last)
+
+
+def _cut(operator: _Operator) -> Shares | None:
+    """Return where the positions of a slice lie that leaves out the same number of them at both lengths; else None."""
+    windows = cut_of(_sliced(operator))
+    return _slid(operator, lambda axis: windows.get(axis, Window(1, 1, 1, 0, 0)), ZERO) if windows else None
+
+
+def _sliced(operator: _Operator) -> list[Sliced]:
+    if not (operator.shares and operator.shares[0]):
+        return []
+    shapes = [_shape(each[0].ty) for each in operator.operands]
+    return sliced(operator.values, operator.shares[0], shapes, [_shape(each.ty) for each in operator.vars])
+
+
 def _mean(operator: _Operator) -> bool:
     attrs = operator.values[1].attrs
     rank = len(_shape(operator.operands[1][0].ty))
@@ -422,6 +476,14 @@ def _slid(operator: _Operator, window_of: Callable, fill: str) -> Shares:
     return tuple(found)
 
 
+def _split(operator: _Operator) -> list[Shares]:
+    """Parts along an axis without positions."""
+    rank = len(_shape(operator.operands[1][0].ty))
+    if int(operator.values[1].attrs.axis) % rank in {each.axis for each in operator.shares[0]}:
+        raise Mixed("splits the positions")
+    return [operator.shares[0]] * len(operator.vars[1].ty.fields)
+
+
 def _running_sum(operator: _Operator) -> bool:
     operator.keep([each.axis for each in operator.shares[0]])
     return True
@@ -432,10 +494,25 @@ _BY_NAME = {
     "nn.log_softmax": _softmax,
     "mean": _mean,
     "cumsum": _running_sum,
+    "strided_slice": _last,
 }
 """Operators whose loops say less than their name: name -> what notes their needs, and whether there are any."""
 WINDOWS = {**dict.fromkeys((*CONVOLUTIONS, *MAXIMA, *MEANS), _window), "nn.pad": _padding}
 """Operators that read neighbours: name -> what notes their needs, and returns where positions of the result lie."""
+_SHARED = {**WINDOWS, "split": _split}
+"""The same, and operators that write several tensors."""
+
+
+def _steps_of(mod: tvm.IRModule, value) -> list[int] | None:
+    """Return what `RECURRENT` says of the kernel that a value calls; None if it calls none that has it."""
+    if not isinstance(value, ir.Call) or value.op != CALL_TIR:
+        return None
+    attrs = mod[value.args[0]].attrs or {}
+    return list(map(int, attrs[RECURRENT])) if RECURRENT in attrs else None
+
+
+def _refuse_constant() -> Counted:
+    raise Mixed("reads a constant that differs with the length, and not as its beginning, a multiple or a root does")
 
 
 def same_prefix(one: np.ndarray, other: np.ndarray) -> bool:

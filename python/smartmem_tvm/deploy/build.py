@@ -34,7 +34,7 @@ from ..pipeline import (
     run_phases,
 )
 from ..schedule.schedule_kernels import without_plans
-from ..target import has_textures, host_target, is_cpu, is_gpu, is_opencl, parse_target, runs_ours
+from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target, runs_ours
 from ..transform.memory.capture_graphs import kernels_per_graph
 from ..tvm_lock import one_at_a_time
 from ..tvm_mends.check_images import CheckImages, planned_memory
@@ -282,18 +282,11 @@ def _require(mod: tvm.IRModule, target, options: Options) -> None:
     _require_cpu(target, options)
     _require_main_for_budget(mod, options)
     _require_place_for_caches(target, options)
-    _require_open_on_cpu(mod, target, options)
+    _require_no_open_caches(mod, options)
 
 
-def _require_open_on_cpu(mod: tvm.IRModule, target, options: Options) -> None:
-    if not tile_groups(mod):
-        return
-    if not is_cpu(target):
-        raise UserError(
-            f"A dimension stays open on CPUs only, and the target is '{target.kind.name}': use cpu, or give a list of "
-            f"sizes, as in --shape 'x:{{1,4,8}},3,224,224'."
-        )
-    if options.caches:
+def _require_no_open_caches(mod: tvm.IRModule, options: Options) -> None:
+    if options.caches and tile_groups(mod):
         raise UserError("Caches are of one size, and this model has an open dimension: leave the caches out.")
 
 

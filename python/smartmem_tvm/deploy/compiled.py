@@ -13,7 +13,7 @@ import tvm
 from ..analysis.texel_reads import TexelReads
 from ..ir.cache_rows import caches_of
 from ..ir.public_functions import default_function, entry_functions, public_functions
-from ..ir.several_sizes import size_functions, tile_groups
+from ..ir.several_sizes import functions_of_length, size_functions, tile_groups
 from ..narrow import OUTPUT_TYPES, as_stated, stated_types
 from ..target import device_of, has_textures, is_gpu, is_opencl
 from .arguments import Parameter, parameters
@@ -100,7 +100,8 @@ class Compiled(Runnable):
             return self._streamed()
         device = device if device is not None else device_of(self.target)
         takers = entry_functions(self.graph)
-        return Machine(self.executable, self.weights, device, has_textures(self.target), takers, self.caches)
+        textures, lengths = has_textures(self.target), functions_of_length(self.open)
+        return Machine(self.executable, self.weights, device, textures, takers, self.caches, lengths)
 
     def _streamed(self) -> StreamedMachine:
         """Return a machine that reads the weights from a file of its own."""

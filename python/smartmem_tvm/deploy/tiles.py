@@ -11,7 +11,7 @@ import tvm
 
 from ..errors import UserError, shape_text
 from ..ir.mask_positions import LENGTH
-from ..ir.several_sizes import extent_at, open_shape, places_of
+from ..ir.several_sizes import extent_at, functions_of_length, open_shape, places_of
 from ..tensor_arrays import array_of
 from .arguments import Parameter, TensorKind, foreign, in_order, parameter_of_file
 
@@ -22,8 +22,7 @@ Run = Callable[..., list[np.ndarray]]
 
 def length_of(groups: Sequence[Mapping], function: str) -> list[Parameter]:
     """Return the length as a parameter for a function that takes it, though the model has no such input; else none."""
-    takes = any(group.get("length") and function == each["function"] for group in groups for each in group["tiles"])
-    return [parameter_of_file(LENGTH, (1,), "int64")] if takes else []
+    return [parameter_of_file(LENGTH, (1,), "int64")] if function in functions_of_length(groups) else []
 
 
 class Tiles:

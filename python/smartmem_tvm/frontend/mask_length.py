@@ -17,13 +17,24 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from smartmem_tvm.analysis.items import bindings_of, operator_of
+from smartmem_tvm.analysis.items import Mixed, bindings_of, operator_of
+from smartmem_tvm.analysis.position_constants import is_number, is_one_number
 from smartmem_tvm.analysis.position_loops import Shares
 from smartmem_tvm.analysis.positions import LengthWork, OperatorWork, operands
 from smartmem_tvm.ir.block import with_args
 from smartmem_tvm.ir.graph import CALL_TIR
 from smartmem_tvm.ir.kernel import substitute
-from smartmem_tvm.ir.mask_positions import LENGTH, ZERO, Extent, length_parameter, masked, scaled
+from smartmem_tvm.ir.mask_positions import (
+    LENGTH,
+    ZERO,
+    Counted,
+    Extent,
+    counted,
+    from_the_end,
+    length_parameter,
+    masked,
+    scaled,
+)
 from smartmem_tvm.ir.public_functions import MAIN
 
 # Results are zero where the first operand is, and finite where it is finite.
@@ -130,12 +141,14 @@ class _Masks:
         return data[0]
 
     def _bind(self, number: int, binding: relax.VarBinding, new: list, instead: dict) -> None:
-        value = binding.value
+        value = self._counted(number, binding.value, new)
         places = {place: fills for (at, place), fills in self.own.items() if at == number}
         if places:
             value = self._with_masked_operands(value, places, new, instead)
         value, found = _replaced(value, instead), self.work.operators[number]
-        if not found.scaled:
+        if found.last:
+            new.append(relax.VarBinding(binding.var, self._last(value, binding.var, found)))
+        elif not found.scaled:
             new.append(relax.VarBinding(binding.var, value))
         else:
             before = relax.DataflowVar(f"{binding.var.name}_of_capacity", binding.var.ty)
@@ -144,6 +157,33 @@ class _Masks:
             kernel = scaled(shape, dtype, self.capacity, [each.extent for each in found.scaled])
             new.append(relax.VarBinding(binding.var, self._call(kernel, "mean_of_positions", before)))
         self._zeros(binding.var, new, instead)
+
+    def _counted(self, number: int, value, new: list):
+        """Return a value with constants that follow from the length computed from it."""
+        read, chosen = operands(value), {}
+        for place, counted_as in self.work.operators[number].counted.items():
+            array = read[place].value.numpy()
+            if not is_one_number(array, array) or not is_number(
+                counted_as, self.capacity, float(array.reshape(-1)[0]), array.dtype
+            ):
+                raise Mixed(f"operator '{operator_of(value)}' reads a constant that follows no simple function of it")
+            if array.shape == (1,) and str(array.dtype) == "int64" and counted_as == Counted(Extent()):
+                chosen[place] = self.length
+                continue
+            var = relax.DataflowVar("number_of_positions", read[place].ty)
+            kernel = self.builder.add_func(counted(array.shape, str(array.dtype), counted_as), "number_of_positions")
+            new.append(relax.VarBinding(var, relax.call_tir(kernel, relax.Tuple([self.length]), var.ty)))
+            chosen[place] = var
+        return _with_operands(value, chosen) if chosen else value
+
+    def _last(self, value, var, found: OperatorWork):
+        """Return the call of a kernel that reads the last positions, in place of a slice."""
+        (shape, dtype), (result, _) = _type(value.args[0]), _type(var)
+        first: dict = dict(found.last)
+        for axis, begin in zip(*(_integers(each) for each in value.args[1:3]), strict=True):
+            first.setdefault(axis % len(shape), begin + shape[axis % len(shape)] if begin < 0 else begin)
+        kernel = self.builder.add_func(from_the_end(shape, dtype, result, first), "last_positions")
+        return relax.call_tir(kernel, relax.Tuple([value.args[0], self.length]), var.ty)
 
     def _with_masked_operands(self, value, places: dict, new: list, instead: dict):
         read, chosen = operands(value), {}
@@ -167,6 +207,10 @@ class _Masks:
 
     def _call(self, kernel, name: str, operand):
         return relax.call_tir(self.builder.add_func(kernel, name), relax.Tuple([operand, self.length]), operand.ty)
+
+
+def _integers(value) -> list[int]:
+    return [int(each.value) for each in value.fields]
 
 
 def _extent(shares: Shares, axis: int) -> Extent:

@@ -3,8 +3,9 @@
 
 The front end and the passes need numbers for all sizes. So a model is imported for 2 and for 3 items, and
 `analysis.items` proves that no item depends on another one. Then tiles compute any number of items together, and the
-module has a function for each tile, as a model of several sizes has. `deploy.tiles` cuts inputs into tiles. A dimension
-over which operators reduce is a length: `open_length`.
+module has a function for each tile, as a model of several sizes has. The pass `choose-tiles` leaves out those that gain
+nothing on the target, and `deploy.tiles` cuts inputs into tiles. A dimension over which operators reduce is a length:
+`open_length`.
 """
 
 from __future__ import annotations
@@ -18,24 +19,17 @@ import onnx
 import tvm
 
 from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
+from smartmem_tvm.analysis.tile_time import tile_cost, tiles
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.converters.recurrent import ending_at_length
 from smartmem_tvm.frontend.onnx_file import Model
-from smartmem_tvm.frontend.open_length import Lengths
+from smartmem_tvm.frontend.open_length import Lengths, with_means
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
 from smartmem_tvm.ir.public_functions import MAIN
-from smartmem_tvm.ir.several_sizes import TILE, with_sizes
+from smartmem_tvm.ir.several_sizes import TILE, tile_of, with_sizes
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _LEAST_PROBE = 2  # items; with 1 a shape would not show which axis has the items
-# Items of tiles, powers of 2 and numbers half-way. Chosen: with padding to the next one at most a third of a tile's
-# items is for nothing. 64 is the largest as weights are then read seldom enough (`_WEIGHT`).
-_TILES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Steps of sums that take as long as reading a weight once for each tile: a model of time of one tile. Assumed.
-_WEIGHT = 12
-_KERNEL = 20_000  # steps of sums that take as long as a launch: 0.5 microseconds. Assumed.
-# The share of a tile's time up to which reading weights and launches do not matter: no larger tile is made then.
-# Chosen: half of what an open dimension may cost beside a fixed one.
-_ENOUGH = 0.08
 
 
 @dataclass(frozen=True)
@@ -136,7 +130,7 @@ def opened(model: Model, shapes: Wanted, bind: Callable, load: Callable[[Model],
         made = functions_of(number, spans, one, load)
         models += [each for each, _ in made]
         modules += [each for _, each in made]
-    refuse_too_many(len(modules))
+    refuse_too_many(sum(_is_counted(each) for each in modules))
     return Opened(spans, with_sizes(modules), models, at)
 
 
@@ -234,7 +228,7 @@ class _Group:
             The items, each of which has a length of its own: the result of `one_item`.
         """
         if around is not None:
-            return Lengths(self.number, self.range, self._loaded, self.refusal, around).functions()
+            return Lengths(self.number, self.range, self._of_length, self.refusal, around).functions()
         try:
             loaded = {items: self._loaded(items) for items in self.probes}
             work = self._proved(loaded)
@@ -243,7 +237,7 @@ class _Group:
             UserError,
             ValueError,
         ):  # windows may be longer than two; what is always wrong is said there, too
-            return Lengths(self.number, self.range, self._loaded, self.refusal).functions()
+            return Lengths(self.number, self.range, self._of_length, self.refusal).functions()
         return self._tiles(loaded, work)
 
     def one_item(self) -> dict:
@@ -260,15 +254,15 @@ class _Group:
         return {"least": self.range.least, "most": self.range.most, **_places(work)}
 
     def _tiles(self, loaded: dict, work: ItemWork) -> list[tuple[Model, tvm.IRModule]]:
-        wanted = tile_items(work, self.range.most)
         made = []
-        for items in wanted:
+        for items in tiles(self.range.most):
             model, mod = loaded[items] if items in loaded else self._loaded(items)
             self._require_same(loaded[self.probes[0]][1], mod, items)
             facts = {
                 "group": self.number,
                 "items": items,
-                "cost": cost(work, items),
+                "cost": tile_cost(work.per_item, items),
+                "work": work.per_item,
                 "least": self.range.least,
                 "most": self.range.most,
                 **_places(work),
@@ -280,6 +274,11 @@ class _Group:
     def _loaded(self, items: int) -> tuple[Model, tvm.IRModule]:
         model = self.at(items)
         return model, self.load(model)
+
+    def _of_length(self, length: int) -> tuple[Model, tvm.IRModule]:
+        model = self.at(length)
+        with ending_at_length():
+            return model, with_means(self.load(model))
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in self.probes]
@@ -304,36 +303,14 @@ class _Group:
         )
 
 
+def _is_counted(mod: tvm.IRModule) -> bool:
+    """Whether a function counts as a size: of the tiles of a group only the first does, as few are compiled."""
+    facts = tile_of(mod[MAIN])
+    return facts is None or "work" not in facts or facts["items"] == 1
+
+
 def _places(work: ItemWork) -> dict:
     return {
         "inputs": [share and share.facts() for share in work.inputs],
         "outputs": [share and share.facts() for share in work.outputs],
     }
-
-
-def cost(work: ItemWork, items: int) -> int:
-    """Return the predicted time of a tile, in steps of sums."""
-    return items * work.products + _once(work)
-
-
-def _once(work: ItemWork) -> int:
-    """Return what a tile takes for any number of items: its weights are read, its kernels launched."""
-    return _WEIGHT * work.weights + _KERNEL * work.kernels
-
-
-def tile_items(work: ItemWork, most: int) -> list[int]:
-    """Return the numbers of items of the tiles of a model, ascending.
-
-    Parameters
-    ----------
-    most : int
-        The most items that a caller has.
-    """
-    found = []
-    for items in _TILES:
-        if found and items > most:
-            break
-        found.append(items)
-        if _once(work) <= _ENOUGH * cost(work, items):
-            break
-    return found

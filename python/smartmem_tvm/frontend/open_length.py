@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
+from tvm import relax
 
-from smartmem_tvm.analysis.items import Mixed, require_same_graph
-from smartmem_tvm.analysis.positions import WINDOWS, LengthWork, Shares, extent_of, length_work, same_prefix
+from smartmem_tvm.analysis.items import Mixed, bindings_of, operator_of, require_same_graph
+from smartmem_tvm.analysis.position_constants import is_one_number
+from smartmem_tvm.analysis.positions import (
+    WINDOWS,
+    LengthWork,
+    Shares,
+    extent_of,
+    length_work,
+    same_prefix,
+)
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.mask_length import with_masks
 from smartmem_tvm.frontend.onnx_file import Model
@@ -72,13 +81,25 @@ class Lengths:
         try:
             if probes[0] == most:
                 probes = most, most + 1
-            loaded = {length: self.load(length) for length in probes}
+            loaded = {probes[1]: self.load(probes[1])}
+            loaded[probes[0]] = self._between(probes[0])
             modules = [loaded[length][1] for length in probes]
             self._require_same(*modules, probes, None)
             work = length_work(*modules, probes, self.range.least)
             return self._at_capacities(work, loaded, modules[1], probes[1])
         except Mixed as reason:
             raise self.refusal(reason) from None
+
+    def _between(self, length: int) -> Loaded:
+        """Return the model at a length between, where the bound is one of its sizes."""
+        try:
+            return self.load(length)
+        except UserError as error:
+            reason = str(error).rstrip(".").split("; ")[0]
+            raise Mixed(
+                f"the model takes no size of {length} ({reason}), as those that halve a picture and double it again "
+                f"take multiples of a number only"
+            ) from None
 
     def _at_capacities(self, work: LengthWork, loaded: dict, whole: tvm.IRModule, length: int) -> list[Loaded]:
         if not any(work.inputs):
@@ -104,7 +125,9 @@ class Lengths:
             return work is None or extent_of(a, b, lengths, work.numbers) is not None
 
         def same(a: np.ndarray, b: np.ndarray) -> bool:
-            return same_prefix(a, b) and all(one == other or grows(one, other) for one, other in zip(a.shape, b.shape))
+            if not same_prefix(a, b):  # `with_masks` compares it with the number that an operator reads
+                return is_one_number(a, b)
+            return all(one == other or grows(one, other) for one, other in zip(a.shape, b.shape))
 
         require_same_graph(one, other, lengths, same, grows)
         if work is not None and not work.fits(one, lengths[0]):
@@ -125,6 +148,35 @@ class Lengths:
         }
         mod[MAIN] = mod[MAIN].with_attr(TILE, json.dumps(facts))
         return mod
+
+
+def with_means(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a model whose variances are means, as numbers behind the length differ from the mean, too."""
+    main = mod[MAIN]
+    builder, bindings = relax.BlockBuilder(mod), []
+    for binding in bindings_of(mod):
+        value = binding.value
+        if operator_of(value) == "variance":
+            axes, data = value.attrs.axis, value.args[0]
+            mean = _bound(builder, bindings, relax.op.mean(data, axes, keepdims=True))
+            apart = _bound(builder, bindings, relax.op.subtract(data, mean))
+            square = _bound(builder, bindings, relax.op.multiply(apart, apart))
+            value = builder.normalize(relax.op.mean(square, axes, keepdims=bool(value.attrs.keepdims)))
+        bindings.append(relax.VarBinding(binding.var, value))
+    if len(bindings) == len(list(bindings_of(mod))):
+        return mod
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], main.body.body)
+    builder.update_func(
+        mod.get_global_var(MAIN), relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+    )
+    return builder.get()
+
+
+def _bound(builder: relax.BlockBuilder, bindings: list, value: relax.Expr) -> relax.Var:
+    value = builder.normalize(value)
+    var = relax.DataflowVar("part_of_variance", value.ty)
+    bindings.append(relax.VarBinding(var, value))
+    return var
 
 
 def capacities(least: int, most: int, slides: bool = False) -> list[int]:

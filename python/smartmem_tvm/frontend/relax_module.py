@@ -145,7 +145,7 @@ def with_dispatch(opened: OpenedModule, mod: tvm.IRModule) -> tvm.IRModule:
 class _Dispatch:
     def __init__(self, opened: OpenedModule, mod: tvm.IRModule):
         self.function, self.name, self.mod = opened.function, opened.name, mod.clone()
-        (self.group,) = tile_groups(opened.module)
+        (self.group,) = tile_groups(mod)  # not those of `opened`: `choose-tiles` leaves some out
         self.takes_length = bool(self.group.get("length"))
 
     def module(self) -> tvm.IRModule:

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from .._tvm import renamed
-from .mask_positions import Extent
+from .mask_positions import LENGTH, Extent
 from .public_functions import MAIN, public_functions
 from .sizes import ARENA
 
@@ -81,6 +81,17 @@ def tile_of(func: relax.Function) -> dict | None:
     """Return what `TILE` says of a function; None if it has none."""
     attrs = func.attrs or {}
     return json.loads(str(attrs[TILE])) if TILE in attrs else None
+
+
+def takes_length(func: relax.Function) -> bool:
+    """Whether the last parameter of a function is the number of positions of a call."""
+    names = (func.attrs or {}).get("input_names", ())
+    return len(names) > 0 and str(names[-1]) == LENGTH and tile_of(func) is not None
+
+
+def functions_of_length(groups: Sequence[Mapping]) -> list[str]:
+    """Return those functions of `tile_groups` that take the number of positions of a call as their last input."""
+    return [each["function"] for group in groups if group.get("length") for each in group["tiles"]]
 
 
 def places_of(share: Mapping | Sequence[Mapping] | None) -> list[Mapping]:

@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy(
         "SkipPositions": "fuse.skip_positions",
         "ChannelsInnermost": "layout.channels_innermost",
         "CheckTextures": "layout.check_textures",
+        "ChooseTiles": "rewrite.choose_tiles",
         "ComputeHalf": "precision.compute_half.compute_half",
         "ComputeSingle": "precision.compute_single",
         "EliminateLayout": "layout.eliminate_layout",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 
@@ -23,6 +23,7 @@ def loops_kernel(
     inputs: Sequence[relax.Expr],
     outputs: Sequence[Output],
     body: Callable[[list, list], None],
+    attributes: Mapping[str, object] | None = None,
 ) -> list[relax.Expr]:
     """Build a kernel of any loops and call it.
 
@@ -34,6 +35,8 @@ def loops_kernel(
         Tensors that the kernel writes. Scratch memory is a further result.
     body : callable
         ``body(inputs, outputs)`` emits the statements to TVM's IRBuilder with the helpers below; it gets buffers.
+    attributes : mapping, optional
+        Further attributes of the kernel.
 
     Returns
     -------
@@ -41,7 +44,7 @@ def loops_kernel(
         The results.
     """
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
-        T.func_attr({"tirx.noalias": True})
+        T.func_attr({"tirx.noalias": True, **(attributes or {})})
         read = [_argument(f"in{n}", shape_of(each), dtype_of(each)) for n, each in enumerate(inputs)]
         written = [_argument(f"out{n}", *each) for n, each in enumerate(outputs)]
         body(read, written)

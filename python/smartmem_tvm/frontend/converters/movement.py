@@ -63,11 +63,16 @@ def pad(node: Node) -> relax.Expr | None:
     if node.text("mode", "constant") == "wrap" and pads is not None:
         return _wrapped(node, pads)
     value = node.input(2)
-    if value is None or pads is None or isinstance(value, GenericConst) or node.text("mode", "constant") != "constant":
+    if pads is None or node.text("mode", "constant") != "constant":
         return None
     x, pads, axes = node.inputs[0], np.asarray(pads), node.constant(3)
     widths = np.zeros((len(shape_of(x)), 2), int)
     widths[range(len(widths)) if axes is None else axes] = pads.reshape(2, -1).T
+    if value is None or isinstance(value, GenericConst):
+        zero = not (node.attrs.get("value") if value is None else np.any(value.value.numpy()))
+        # An operator, and not TVM's loops for this size: an open dimension needs to know what it does.
+        zeros = zero and widths.min() >= 0 and "float" in dtype_of(x)
+        return relax.op.nn.pad(x, [int(each) for each in widths.reshape(-1)], "constant", 0.0) if zeros else None
     border = np.pad(np.zeros(shape_of(x), bool), np.maximum(widths, 0), constant_values=True)
     cut = tuple(slice(max(0, -first), size - max(0, -last)) for (first, last), size in zip(widths, border.shape))
     zeros = node.emit(node.with_inputs(x, node.inputs[1], None, node.input(3)).by_tvm())

@@ -6,7 +6,9 @@ A layer has the same few kernels for sequences of any length. On a GPU each step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from math import prod
 
@@ -17,10 +19,25 @@ from smartmem_tvm.frontend.converters.activations import Function, functions
 from smartmem_tvm.frontend.converters.loops import loops_kernel
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 from smartmem_tvm.frontend.converters.recurrent_cells import CELLS, LANES, Cell, Layer, run
+from smartmem_tvm.ir.mask_positions import RECURRENT
 
+_ENDING: ContextVar[bool] = ContextVar("layers end at a number of steps", default=False)
 _BACKWARD = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _TIME_FIRST = [1, 0, 2]  # swaps the first two axes of an input or a state
 _UNITS = 2  # the axis of hidden units in weights, biases and states
+
+
+@contextmanager
+def ending_at_length() -> Iterator[None]:
+    """Give layers without numbers of steps that of all steps within the context: an open length takes its place.
+
+    A layer that runs backwards begins at the last step, and its last state is that of the last step.
+    """
+    token = _ENDING.set(True)
+    try:
+        yield
+    finally:
+        _ENDING.reset(token)
 
 
 def recurrent(node: Node) -> relax.Expr:
@@ -55,7 +72,13 @@ def layer_of(node: Node, cell: Cell, tensors_of: Callable[[Node, Cell, int], dic
         named = dict(zip(("scratch", *own), rest[len(states) :], strict=True))
         run(layer, dict(zip(tensors, inputs, strict=True)), {"y": y, "states": rest[: len(states)], **named})
 
-    results = loops_kernel(node, node.op.split(".")[-1].lower(), list(tensors.values()), outputs, body)
+    if _ENDING.get() and "lengths" not in tensors:
+        # As int64, which is no type of ONNX's here: of one sequence the length itself then takes its place.
+        tensors["lengths"] = constant(np.full(batch, steps), "int64")
+    places = list(tensors)
+    steps_at = [places.index("x"), places.index("lengths") if "lengths" in places else -1]
+    name, read = node.op.split(".")[-1].lower(), list(tensors.values())
+    results = loops_kernel(node, name, read, outputs, body, {RECURRENT: steps_at})
     asked = [_as_asked(node, each, hidden) for each in results[: node.outputs]]
     return relax.Tuple(asked) if len(asked) > 1 else asked[0]
 

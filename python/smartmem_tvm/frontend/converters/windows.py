@@ -11,6 +11,14 @@ from smartmem_tvm.frontend.converters.elementwise import in_float32
 from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shape_of
 
 
+def conv(node: Node) -> relax.Expr | None:
+    """Conv with its pads as numbers: TVM's converter makes loops for this size of SAME_LOWER and SAME_UPPER."""
+    if not node.text("auto_pad", "NOTSET").startswith("SAME"):
+        return None
+    kernel = tuple(node.attrs.get("kernel_shape", shape_of(node.inputs[1])[2:]))
+    return _with_same_pads(node.with_inputs(*node.inputs, kernel_shape=kernel)).by_tvm()
+
+
 def conv_transpose(node: Node) -> relax.Expr | None:
     """ConvTranspose with `output_shape`: compute the padding from it. TVM's converter ignores the attribute."""
     wanted = node.attrs.get("output_shape")
@@ -218,6 +226,7 @@ CONVERTERS = {
     "ConvTranspose": conv_transpose,
     "GlobalLpPool": global_lp_pool,
     "LpPool": lp_pool,
+    "Conv": conv,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
     "SpaceToDepth": space_to_depth,

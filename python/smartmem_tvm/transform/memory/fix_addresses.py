@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FixAddresses: a model with caches reads its inputs and caches at addresses that stay, for recorded kernels."""
+"""FixAddresses: a model with caches or an open length reads them at addresses that stay, for recorded kernels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tvm import relax, te
 
 from ...ir.cache_rows import FIXED_FROM, caches_of
 from ...ir.public_functions import public_functions
+from ...ir.several_sizes import takes_length
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FixAddresses")
@@ -28,17 +29,23 @@ class FixAddresses:
     A recorded run holds the addresses of its tensors. The caller's inputs come anew for each token, so that kernels
     that read them cannot be recorded; copies lie in memory that is planned. Parameters from attribute ``num_input`` on,
     which `deploy.weights.lift_weights` sets, have one address in all calls, as weights have; caches are among them.
-    `deploy.caches` passes them there on GPUs. Functions without caches stay as they are. Refused is nothing.
+    `deploy.caches` passes them there on GPUs. The length of a model with an open one is such a parameter, too, which
+    `deploy.weights` passes: kernels all over the network read it. Other inputs of such a model are not copied.
+    Functions with neither stay as they are. Refused is nothing.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
-        """Apply to every public function of `mod` that has caches."""
+        """Apply to every public function of `mod` that has caches or takes a length."""
         names = [name for name in public_functions(mod) if caches_of(mod[name])]
-        if not names:
+        open_length = [name for name in public_functions(mod) if takes_length(mod[name])]
+        if not names and not open_length:
             return mod
         builder = relax.BlockBuilder(mod)  # which adds equal kernels once
         for name in names:
             builder.update_func(mod.get_global_var(name), _fixed(mod[name], builder))
+        for name in open_length:
+            function = mod[name]
+            builder.update_func(mod.get_global_var(name), function.with_attr(FIXED_FROM, len(function.params) - 1))
         return builder.get()
 
 
