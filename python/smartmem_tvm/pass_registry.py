@@ -224,6 +224,11 @@ def _transform_windows(options: Options, _: tvm.target.Target | None, *, result:
     return schedule.TransformWindows(result or None)
 
 
+def _share_items(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
+    """Within a memory budget each tile would read the weights again, and caches are of one size."""
+    return transform.ShareItems(not options.memory_budget and not options.caches)
+
+
 def _keep_caches(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
     return transform.KeepCaches(options.caches if isinstance(options.caches, Mapping) else None)
 
@@ -249,6 +254,7 @@ def _summary(documented: object) -> str:
 
 _ENTRIES = (
     # Passes over operators, before they are legalized.
+    _ours(transform.ShareItems, make=_share_items),
     _ours(transform.KeepCaches, make=_keep_caches),
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
@@ -294,6 +300,7 @@ _ENTRIES = (
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     _ours(transform.BoundKeys),
     _ours(transform.SkipPositions),
+    _ours(transform.RepeatItems),
     # Passes over kernels.
     _ours(transform.FixAddresses),
     _ours(transform.WriteInPlace),

@@ -7,9 +7,8 @@ import pytest
 import smartmem_tvm
 from open_models import N, dims, drawn, encoder, expected, layers, model, weights
 from smartmem_tvm import UserError
-from smartmem_tvm.analysis.items import ItemWork
-from smartmem_tvm.frontend import from_onnx, open_dimension
-from smartmem_tvm.frontend.open_dimension import Range, has_ranges, tile_items
+from smartmem_tvm.frontend import from_onnx
+from smartmem_tvm.frontend.open_dimension import Range, has_ranges
 from smartmem_tvm.graph_report import graph_cost
 from smartmem_tvm.ir.several_sizes import tile_groups
 
@@ -129,14 +128,6 @@ def test_what_is_no_range(shape, words):
 def test_other_targets_are_refused():
     with pytest.raises(UserError, match="stays open on CPUs only, and the target is 'opencl'"):
         smartmem_tvm.compile(from_onnx(layers(), {"x": ("1..2", 16)}), "opencl")
-
-
-def test_tiles_grow_until_weights_are_read_seldom_enough():
-    convolution = ItemWork([], products=100_000_000, weights=100_000, kernels=5)
-    linear = ItemWork([], products=1_000_000, weights=1_000_000, kernels=5)
-    assert tile_items(convolution, 16) == [1]
-    assert tile_items(linear, 7) == [1, 2, 3, 4, 6]
-    assert tile_items(linear, 1000) == list(open_dimension._TILES)
 
 
 def test_ranges_are_read():

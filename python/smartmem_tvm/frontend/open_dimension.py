@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import onnx
 import tvm
 
+from smartmem_tvm.analysis.item_cost import cost, tile_items
 from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.onnx_file import Model
@@ -27,15 +28,6 @@ from smartmem_tvm.ir.several_sizes import TILE, with_sizes
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _LEAST_PROBE = 2  # items; with 1 a shape would not show which axis has the items
-# Items of tiles, powers of 2 and numbers half-way. Chosen: with padding to the next one at most a third of a tile's
-# items is for nothing. 64 is the largest as weights are then read seldom enough (`_WEIGHT`).
-_TILES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Steps of sums that take as long as reading a weight once for each tile: a model of time of one tile. Assumed.
-_WEIGHT = 12
-_KERNEL = 20_000  # steps of sums that take as long as a launch: 0.5 microseconds. Assumed.
-# The share of a tile's time up to which reading weights and launches do not matter: no larger tile is made then.
-# Chosen: half of what an open dimension may cost beside a fixed one.
-_ENOUGH = 0.08
 
 
 @dataclass(frozen=True)
@@ -309,31 +301,3 @@ def _places(work: ItemWork) -> dict:
         "inputs": [share and share.facts() for share in work.inputs],
         "outputs": [share and share.facts() for share in work.outputs],
     }
-
-
-def cost(work: ItemWork, items: int) -> int:
-    """Return the predicted time of a tile, in steps of sums."""
-    return items * work.products + _once(work)
-
-
-def _once(work: ItemWork) -> int:
-    """Return what a tile takes for any number of items: its weights are read, its kernels launched."""
-    return _WEIGHT * work.weights + _KERNEL * work.kernels
-
-
-def tile_items(work: ItemWork, most: int) -> list[int]:
-    """Return the numbers of items of the tiles of a model, ascending.
-
-    Parameters
-    ----------
-    most : int
-        The most items that a caller has.
-    """
-    found = []
-    for items in _TILES:
-        if found and items > most:
-            break
-        found.append(items)
-        if _once(work) <= _ENOUGH * cost(work, items):
-            break
-    return found
