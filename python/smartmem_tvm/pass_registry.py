@@ -224,9 +224,10 @@ def _transform_windows(options: Options, _: tvm.target.Target | None, *, result:
     return schedule.TransformWindows(result or None)
 
 
-def _share_items(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
-    """Within a memory budget each tile would read the weights again, and caches are of one size."""
-    return transform.ShareItems(not options.memory_budget and not options.caches)
+def _share_items(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    """Caches are of one size, and within a memory budget each tile would read the weights again; see also the pass."""
+    on_cpu = target is None or is_cpu(target)
+    return transform.ShareItems(on_cpu and not options.memory_budget and not options.caches)
 
 
 def _keep_caches(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -254,7 +255,7 @@ def _summary(documented: object) -> str:
 
 _ENTRIES = (
     # Passes over operators, before they are legalized.
-    _ours(transform.ShareItems, make=_share_items),
+    _ours(transform.ShareItems, make=_share_items, needs_target=True),
     _ours(transform.KeepCaches, make=_keep_caches),
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),

@@ -201,12 +201,11 @@ PHASES = (
     # TVM would dispatch these operators to chains of small kernels, one of them wrong on some GPUs, or to a reduction
     # to pairs.
     Phase("mend", ("drop-empty", "lower-sorts", "lower-scans", "lower-argmax"), _gpu),
-    # Before all work that each size takes.
-    Phase("items", ("share-items",), _cpu),
     # Constants and inference forms first, so that weights are constants for the rewrite rules.
     Phase(
         "canonicalize",
         (
+            "share-items",  # before all work that each size takes
             "keep-caches",  # before operators change, as it looks for what exporters write
             "drop-empty",  # before all others, so that they meet no tensors without elements
             "widen-bfloat16",
@@ -277,11 +276,10 @@ PHASES = (
     # After layouts: these passes read how tensors are stored.
     Phase("terms", ("order-terms", "turn-weights"), _cuda, option="schedule"),
     Phase("terms", ("order-terms",), _byte_dots, option="schedule"),
-    # After all passes over the graph, which see each kernel once.
-    Phase("repeats", ("repeat-items",), _cpu),
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     # Then kernels of attention get an input that later graph passes would not know.
-    Phase("slices", ("gather-rows", "slice-weights", "bound-keys"), _cpu),
+    # Sizes that others compute are made after all passes that see each kernel once.
+    Phase("slices", ("repeat-items", "gather-rows", "slice-weights", "bound-keys"), _cpu),
     # From here on kernels are code, and the graph is lowered to the virtual machine.
     Phase(
         "schedule",
