@@ -101,6 +101,45 @@ def sentence(width=8, heads=2, most=64) -> onnx.ModelProto:
     return model(nodes, [1, N], constants, TensorProto.INT64)
 
 
+ROWS = {"w": weights(4, 6)}
+APART = {
+    "layers": layers(),
+    "attention": encoder(),
+    "convolution": model(
+        [
+            ("Conv", ["x", "k"], "c", {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+            ("MaxPool", ["c"], "m", {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),
+            ("GlobalAveragePool", ["m"], "g", {}),
+            ("Flatten", ["g"], "y", {}),
+        ],
+        [N, 3, 7, 5],
+        {"k": weights(8, 3, 3, 3)},
+    ),
+    "items in the middle": model(
+        [("MatMul", ["x", "w"], "m", {}), ("Softmax", ["m"], "s", {"axis": 0}), ("Exp", ["s"], "y", {})],
+        [5, N, 4],
+        ROWS,
+    ),
+    "items turned to the end": model(
+        [("MatMul", ["x", "w"], "m", {}), ("Transpose", ["m"], "t", {"perm": [1, 0]}), ("Tanh", ["t"], "y", {})],
+        [N, 4],
+        ROWS,
+    ),
+    "one row for all, expanded to each": model(
+        [
+            ("Shape", ["x"], "s", {"start": 0, "end": 1}),
+            ("Concat", ["s", "rest"], "e", {"axis": 0}),
+            ("Expand", ["row", "e"], "r", {}),
+            ("Concat", ["r", "x"], "c", {"axis": 1}),
+            ("MatMul", ["c", "w"], "y", {}),
+        ],
+        [N, 3, 4],
+        {"rest": np.array([1, 4]), "row": weights(1, 1, 4), **ROWS},
+    ),
+}
+"""Models whose items do not depend on each other."""
+
+
 def expected(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     """What ONNX Runtime computes."""
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -235,6 +235,12 @@ def _transform_windows(options: Options, _: tvm.target.Target | None, *, result:
     return schedule.TransformWindows(result or None)
 
 
+def _share_items(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    """Caches are of one size, and within a memory budget each tile would read the weights again; see also the pass."""
+    on_cpu = target is None or is_cpu(target)
+    return transform.ShareItems(on_cpu and not options.memory_budget and not options.caches)
+
+
 def _keep_caches(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
     return transform.KeepCaches(options.caches if isinstance(options.caches, Mapping) else None)
 
@@ -261,6 +267,7 @@ def _summary(documented: object) -> str:
 _ENTRIES = (
     # Passes over operators, before they are legalized.
     _ours(transform.ChooseTiles, make=lambda _, target: transform.ChooseTiles(target), needs_target=True),
+    _ours(transform.ShareItems, make=_share_items, needs_target=True),
     _ours(transform.KeepCaches, make=_keep_caches),
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),
@@ -307,6 +314,7 @@ _ENTRIES = (
     _ours(transform.BoundKeys, make=_bound_keys, needs_target=True),
     _ours(transform.NormsIntoProducts, make=_norms_into_products, needs_target=True),
     _ours(transform.SkipPositions),
+    _ours(transform.RepeatItems),
     # Passes over kernels.
     _ours(transform.FixAddresses),
     _ours(transform.WriteInPlace),

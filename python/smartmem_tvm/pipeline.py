@@ -205,7 +205,9 @@ PHASES = (
     Phase(
         "canonicalize",
         (
-            "choose-tiles",  # before all others, which would work for functions that are left out
+            # Before all others, which would work for functions that are left out.
+            "choose-tiles",
+            "share-items",
             "keep-caches",  # before operators change, as it looks for what exporters write
             "drop-empty",  # before all others, so that they meet no tensors without elements
             "widen-bfloat16",
@@ -278,7 +280,8 @@ PHASES = (
     Phase("terms", ("order-terms",), _byte_dots, option="schedule"),
     # After fusion and layouts: the slices have to fit beside the other tensors in memory.
     # Then kernels of attention get an input that later graph passes would not know.
-    Phase("slices", ("gather-rows", "slice-weights", "bound-keys"), _cpu),
+    # Sizes that others compute are made after all passes that see each kernel once.
+    Phase("slices", ("repeat-items", "gather-rows", "slice-weights", "bound-keys"), _cpu),
     # After layouts: weights of products lie as the rule for few rows wants them.
     Phase("norms", ("norms-into-products",), _cuda),
     # As on CPUs, the last of the graph passes; after chains, which take attention of small networks.

@@ -30,11 +30,12 @@ def modules(proto):
 def test_the_work_of_an_item():
     found = item_work(*map(LOOPS, modules(layers(16, 2))), (2, 3))
     assert (found.inputs, found.outputs) == ([Share(0, 1)], [Share(0, 1)])
-    assert (found.products, found.weights) == (2 * 16 * 16, 2 * 16 * 16)
+    assert found.sums == [(16 * 16, 16 * 16)] * 2
     length, width = 5, 8
     found = item_work(*map(LOOPS, modules(encoder(length, width))), (2, 3))
     sums = 3 * length * width * width + 2 * length * length * width
-    assert found.weights == 3 * width * width and sums <= found.products <= sums + 100  # softmax reduces as well
+    assert sum(read for _, read in found.sums) == 3 * width * width
+    assert sums <= sum(steps for steps, _ in found.sums) <= sums + 100  # softmax reduces as well
 
 
 def test_other_weights_are_another_graph():

@@ -3,54 +3,16 @@
 
 import numpy as np
 import pytest
-from tvm.target import Target
 
 import smartmem_tvm
-from open_models import N, dims, drawn, encoder, expected, layers, model, weights
+from open_models import APART, ROWS, N, dims, drawn, expected, layers, model, weights
 from smartmem_tvm import UserError
-from smartmem_tvm.analysis.tile_time import tile_items, tiles
 from smartmem_tvm.frontend import from_onnx
 from smartmem_tvm.frontend.open_dimension import Range, has_ranges
 from smartmem_tvm.graph_report import graph_cost
 from smartmem_tvm.ir.several_sizes import tile_groups
 
 SIZES = (1, 2, 3, 7, 13, 16)
-_ROWS = {"w": weights(4, 6)}
-APART = {
-    "layers": layers(),
-    "attention": encoder(),
-    "convolution": model(
-        [
-            ("Conv", ["x", "k"], "c", {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
-            ("MaxPool", ["c"], "m", {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),
-            ("GlobalAveragePool", ["m"], "g", {}),
-            ("Flatten", ["g"], "y", {}),
-        ],
-        [N, 3, 7, 5],
-        {"k": weights(8, 3, 3, 3)},
-    ),
-    "items in the middle": model(
-        [("MatMul", ["x", "w"], "m", {}), ("Softmax", ["m"], "s", {"axis": 0}), ("Exp", ["s"], "y", {})],
-        [5, N, 4],
-        _ROWS,
-    ),
-    "items turned to the end": model(
-        [("MatMul", ["x", "w"], "m", {}), ("Transpose", ["m"], "t", {"perm": [1, 0]}), ("Tanh", ["t"], "y", {})],
-        [N, 4],
-        _ROWS,
-    ),
-    "one row for all, expanded to each": model(
-        [
-            ("Shape", ["x"], "s", {"start": 0, "end": 1}),
-            ("Concat", ["s", "rest"], "e", {"axis": 0}),
-            ("Expand", ["row", "e"], "r", {}),
-            ("Concat", ["r", "x"], "c", {"axis": 1}),
-            ("MatMul", ["c", "w"], "y", {}),
-        ],
-        [N, 3, 4],
-        {"rest": np.array([1, 4]), "row": weights(1, 1, 4), **_ROWS},
-    ),
-}
 
 
 @pytest.fixture(scope="module", params=APART)
@@ -106,7 +68,7 @@ def test_an_operator_that_mixes_items_is_named(case):
 
 
 def test_another_dimension_may_have_a_list():
-    proto = model([("MatMul", ["x", "w"], "m", {}), ("Relu", ["m"], "y", {})], [N, "length", 4], _ROWS)
+    proto = model([("MatMul", ["x", "w"], "m", {}), ("Relu", ["m"], "y", {})], [N, "length", 4], ROWS)
     compiled = smartmem_tvm.compile(from_onnx(proto, {"x": ("1..5", (3, 7), 4)}))
     assert len(compiled.open) == 2
     for shape in ((1, 3, 4), (5, 3, 4), (2, 7, 4), (3, 7, 4)):
@@ -129,15 +91,6 @@ def test_another_dimension_may_have_a_list():
 def test_what_is_no_range(shape, words):
     with pytest.raises(UserError, match=words):
         from_onnx(layers(), {"x": shape})
-
-
-def test_tiles_grow_until_weights_are_read_seldom_enough():
-    convolution, linear = [100_000_000, 100_000, 5], [1_000_000, 1_000_000, 5]
-    assert tile_items(convolution, 16) == [1]
-    assert tile_items(linear, 7) == [1, 2, 3, 4, 6]
-    assert tile_items(linear, 1000) == tiles(1000) == tiles(64)
-    assert tile_items(convolution, 1000, Target("cuda")) == tiles(48)
-    assert tile_items([2_000_000_000, 10_000_000, 20], 64, Target("cuda")) == [1, 2, 3, 4, 6, 8, 12]
 
 
 def test_ranges_are_read():

@@ -18,6 +18,7 @@ import _smartmem_opencl
 from helpers import constant, module, op
 from runner import ROOT, built, call
 from smartmem_tvm import Options, compile, thread_pool
+from smartmem_tvm.analysis import item_cost
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.stream_library import library_path
 from smartmem_tvm.ir.several_sizes import with_sizes
@@ -334,11 +335,14 @@ def wait_for_library(process: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture(scope="module")
-def sized(tmp_path_factory):
-    """A folder of two sizes."""
+@pytest.fixture(scope="module", params=[1.0, 1e9], ids=["apart", "twice the smaller one"])
+def sized(request, tmp_path_factory):
+    """A folder of two sizes: with kernels of their own, or the first one made of the second one's."""
     mods = [module(lambda x: op.nn.relu(op.matmul(x, constant(128, 256))), (rows, 128)) for rows in (4, 2)]
-    compiled = compile(with_sizes(mods))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(item_cost, "_MORE", request.param)
+        compiled = compile(with_sizes(mods))
+    assert len(compiled.rules) == 2
     sizes = [
         {"function": name, "inputs": [{"name": "x", "shape": [rows, 128], "dtype": "float32"}], "outputs": ["y"]}
         for name, rows in zip(compiled.sizes, (4, 2), strict=True)

@@ -139,6 +139,26 @@ def test_a_position_is_compared_once(monkeypatch):
     assert once and again == once and many == 7 * few > 0
 
 
+def test_only_the_conditions_around_an_index_are_tried(monkeypatch):
+    """Unrolled windows have a condition for each load: trying all for each one takes time with their square."""
+    tried, merged = [], guard_divisions._Space._merged
+    monkeypatch.setattr(guard_divisions._Space, "_merged", lambda *args: tried.append(list(merged(*args))) or tried[-1])
+
+    def guarded(times: int) -> int:
+        tried.clear()
+        x, out = tirx.decl_buffer((8, 4, 2), "float32", "x"), tirx.decl_buffer((40,), "float32", "out")
+        i, zero, forty = tirx.Var("i", "int64"), tirx.const(0, "int64"), tirx.const(40, "int64")
+        stores = [tirx.BufferStore(out, x[tuple(falling(i - each))], [i]) for each in range(times)]
+        branches = [tirx.IfThenElse(i < each, store, None) for each, store in enumerate(stores, 1)]
+        loop = tirx.For(i, zero, forty, tirx.ForKind.SERIAL, tirx.SeqStmt(branches))
+        root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", loop))
+        found = GuardDivisions()(tvm.IRModule({"main": tirx.PrimFunc([x, out], root)}))
+        assert truncated(found) > 0
+        return sum(map(len, tried))
+
+    assert 0 < guarded(14) <= 8 * guarded(2)
+
+
 def counted(rounded) -> tvm.IRModule:
     """``out[i] = float(rounded(i))`` in vectors of four."""
     out, i, j = tirx.decl_buffer((12,), "float32", "out"), tirx.Var("i", "int64"), tirx.Var("j", "int64")

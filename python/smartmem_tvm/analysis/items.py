@@ -76,24 +76,26 @@ class ItemWork:
     ----------
     inputs, outputs : list of Share or None
         Of each input and each output; None for one that all items have in common.
-    products : int
-        Steps of sums for one item.
-    weights : int
-        Elements of the constants that sums read.
+    sums : list of tuple of int
+        Of each operator with a sum: its steps for one item, and the elements of the constants that it reads.
     kernels : int
         Operators that compute something for items.
     """
 
     inputs: list[Share | None]
     outputs: list[Share | None] = field(default_factory=list)
-    products: int = 0
-    weights: int = 0
+    sums: list[tuple[int, int]] = field(default_factory=list)
     kernels: int = 0
 
     @property
-    def per_item(self) -> list[int]:
-        """The products, weights and kernels, as `tile_time` reads them."""
-        return [self.products, self.weights, self.kernels]
+    def per_item(self) -> dict:
+        """The sums and kernels as JSON, from which `of` makes them again."""
+        return {"sums": self.sums, "kernels": self.kernels}
+
+    @classmethod
+    def of(cls, per_item: Mapping) -> ItemWork:
+        """Return the work that `per_item` told, without inputs and outputs."""
+        return cls([], [], [(steps, weights) for steps, weights in per_item["sums"]], per_item["kernels"])
 
 
 Shares = Share | None | list
@@ -175,7 +177,6 @@ class _Proof:
     def __init__(self, small: tvm.IRModule, large: tvm.IRModule, counts: tuple[int, int]):
         self.small, self.large, self.counts = small, large, counts
         self.shares: dict[ir.Var, Shares] = {}
-        self.weights: set = set()
 
     def work(self) -> ItemWork:
         params = zip(self.small[MAIN].params, self.large[MAIN].params, strict=True)
@@ -189,7 +190,6 @@ class _Proof:
             self.shares[binding.var] = self._binding(before, binding)
         result = self._value(self.small[MAIN].body.body, self.large[MAIN].body.body)
         self.found.outputs = result if isinstance(result, list) else [result]
-        self.found.products //= self.counts[1]
         return self.found
 
     def _binding(self, before: relax.Binding, binding: relax.Binding) -> Shares:
@@ -212,7 +212,7 @@ class _Proof:
             raise Mixed(f"operator '{name}' ('{binding.var.name}') has no loops that can be read: {reason}") from None
         except Mixed as reason:
             raise Mixed(f"operator '{name}' ('{binding.var.name}') {reason}") from None
-        self._count(kernels[1], arguments, value.args[1].fields)
+        self._count(kernels[1], arguments)
         return shares
 
     def _value(self, before, value) -> Shares:
@@ -250,15 +250,12 @@ class _Proof:
                 shares[other] = share_of(shape_of(one), shape_of(other), self.counts, "")
             _check_stage(stage, shares, self.counts[1])
 
-    def _count(self, kernel: Kernel, arguments: Sequence[Shares], values: Sequence) -> None:
+    def _count(self, kernel: Kernel, arguments: Sequence[Shares]) -> None:
         self.found.kernels += 1
+        common = [buffer for buffer, share in zip(kernel.inputs, arguments, strict=True) if share is None]
         for stage in (each for each in kernel.stages if each.reduction):
-            self.found.products += prod(stage.extents.values())
-            common = [buffer for buffer, share in zip(kernel.inputs, arguments) if share is None]
-            for buffer, value in zip(kernel.inputs, values):
-                if any(buffer.same_as(each) for each in common) and stage.reads(buffer) and value not in self.weights:
-                    self.weights.add(value)
-                    self.found.weights += prod(shape_of(buffer))
+            steps, read = prod(stage.extents.values()), [buffer for buffer in common if stage.reads(buffer)]
+            self.found.sums.append((steps // self.counts[1], sum(prod(shape_of(buffer)) for buffer in read)))
 
 
 def share_of(small: Sequence[int], large: Sequence[int], counts: tuple[int, int], what: str) -> Share | None:

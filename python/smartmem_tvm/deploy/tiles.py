@@ -12,6 +12,7 @@ import tvm
 from ..errors import UserError, shape_text
 from ..ir.mask_positions import LENGTH
 from ..ir.several_sizes import extent_at, functions_of_length, open_shape, places_of
+from ..planner.tiles import cover
 from ..tensor_arrays import array_of
 from .arguments import Parameter, TensorKind, foreign, in_order, parameter_of_file
 
@@ -100,7 +101,8 @@ class _Group:
             _without_items(param, share, one["items"])
             for param, share in zip(_given(functions[one["function"]]), self._inputs, strict=True)
         ]
-        self.cover = lru_cache(maxsize=None)(self._cover)
+        costs = {items: each["cost"] for items, each in self._tiles.items()}
+        self.cover = lru_cache(maxsize=None)(lambda count: cover(count, costs))
 
     def fits(self, shapes: Sequence[Shape]) -> bool:
         """Whether inputs have the shapes of this group, up to the number of items."""
@@ -151,14 +153,6 @@ class _Group:
             parts.append([_kept(*pair, kept) for pair in zip(results, self._outputs, strict=True)])
             done = first + items
         return [_joined(pieces, share) for pieces, share in zip(zip(*parts), self._outputs, strict=True)]
-
-    def _cover(self, count: int) -> tuple[int, ...]:
-        """Return the tiles that take the least time for a number of items, larger ones first."""
-        best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-        for left in range(1, count + 1):
-            ways = ((best[max(0, left - items)], items, each["cost"]) for items, each in self._tiles.items())
-            best.append(min((rest[0] + cost, (*rest[1], items)) for rest, items, cost in ways))
-        return tuple(sorted(best[count][1], reverse=True))
 
 
 class Capacities(_Group):

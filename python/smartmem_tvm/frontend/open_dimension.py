@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import onnx
 import tvm
 
+from smartmem_tvm.analysis.item_cost import cost, tiles
 from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
-from smartmem_tvm.analysis.tile_time import tile_cost, tiles
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.converters.recurrent import ending_at_length
 from smartmem_tvm.frontend.onnx_file import Model
@@ -261,7 +261,7 @@ class _Group:
             facts = {
                 "group": self.number,
                 "items": items,
-                "cost": tile_cost(work.per_item, items),
+                "cost": cost(work, items),
                 "work": work.per_item,
                 "least": self.range.least,
                 "most": self.range.most,

@@ -83,6 +83,7 @@ class _Calls(PyExprMutator):
     def __init__(self, mod: IRModule):
         super().__init__(mod)
         self.exchanged: dict[ir.GlobalVar, tuple[ir.GlobalVar, Exchange]] = {}
+        self.made: dict[tuple, relax.Constant] = {}  # calls that repeat a constant share what it becomes
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Exchange the kernel and the constants of one call."""
@@ -91,8 +92,15 @@ class _Calls(PyExprMutator):
             return call
         gvar, each = self.exchanged[call.args[0]]
         arguments = _arguments(call)
-        added = [as_constant(form(arguments[position].value.numpy())) for position, form in each.added]
+        added = [self._formed(arguments[position], form) for position, form in each.added]
         for position, form in each.forms.items():
-            arguments[position] = as_constant(form(arguments[position].value.numpy()))
+            arguments[position] = self._formed(arguments[position], form)
         types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else call.ty
         return relax.call_tir(gvar, relax.Tuple([*arguments, *added]), types)
+
+    def _formed(self, constant: relax.Constant, form: Callable[[np.ndarray], np.ndarray]) -> relax.Constant:
+        """Return a constant in another form; `form` is one object for all calls of a kernel."""
+        key = id(form), constant.value
+        if key not in self.made:
+            self.made[key] = as_constant(form(constant.value.numpy()))
+        return self.made[key]

@@ -26,6 +26,10 @@ input (`ir.mask_positions`), and each of the inputs and outputs has a list of pl
 axes, each with ``more`` and ``step`` if it has another number of positions (`mask_positions.Extent`); ``numbers`` has
 those that tensors have; ``around`` then has ``least``, ``most``, ``inputs`` and ``outputs`` of items that are computed
 one by one."""
+REPEATED = "smartmem.repeated"
+"""Module attribute, JSON: a list of the sizes that functions of other sizes compute, items at a time. Each has the name
+of its ``function``, its ``number`` (`SIZE`) and its ``items``, ``tiles`` with ``function`` and ``items`` of each in
+their order, and ``inputs`` and ``outputs`` as in `TILE`."""
 _COMMON = ("least", "most", "inputs", "outputs")
 _ALLOCATE = "relax.memory.alloc_storage"
 

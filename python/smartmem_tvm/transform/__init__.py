@@ -6,6 +6,7 @@ fuse/       fusion: several operators in one kernel (DNNFusion 4.3)
 layout/     elimination of layout operators, storage orders, textures (SmartMem 3.2 and 3.3, FluidML 3)
 memory/     places and lifetimes of tensors and weights (FluidML 4, FlexNN 3)
 precision/  float16 and bfloat16, in memory and in arithmetic
+sizes/      sizes of one model that functions of other sizes compute
 lower/      operators as loops that schedule rules can handle
 
 Passes that only work around TVM's faults are in ``tvm_mends/``.
@@ -55,12 +56,14 @@ __getattr__, __dir__, __all__ = lazy(
         "PoolFirst": "rewrite.pool_first",
         "NormsIntoProducts": "fuse.norms_into_products",
         "ReadCodes": "fuse.read_codes",
+        "RepeatItems": "sizes.repeat_items",
         "RewriteAlgebra": "rewrite.rewrite_algebra.rewrite_algebra",
         "RoundToBytes": "lower.round_to_bytes",
         "RoundRows": "precision.round_rows",
         "RoundWeights": "precision.round_weights",
         "RoundFactors": "precision.round_factors",
         "SelectLayout": "layout.select_layout",
+        "ShareItems": "sizes.share_items",
         "SliceWeights": "memory.slice_weights",
         "SplitReductions": "layout.split_reductions",
         "SplitTransposed": "rewrite.split_transposed",

@@ -128,11 +128,16 @@ class _Space:
             for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
                 self.values[it.var] = substitute(value, self.values)
                 self.analyzer.bind(it.var, it.dom)
-        branches = collect(func.body, (tirx.IfThenElse, ir.Call))
-        chosen = [_condition(each) for each in branches if isinstance(each, tirx.IfThenElse) or _chooses(each)]
-        known = [substitute(each, self.values) for each in chosen]
-        self.conditions = [(each, set(variables(each))) for each in known]
-        self.right: dict = {}  # flat index -> result of `merged_right`
+        self.conditions: dict = {}  # what a condition is -> the condition, in terms of loop variables
+        self.around: dict[int, dict] = {}  # hash of an access -> the conditions around it
+        for branch in collect(func.body, (tirx.IfThenElse, ir.Call)):
+            if isinstance(branch, tirx.IfThenElse) or _chooses(branch):
+                condition = substitute(_condition(branch), self.values)
+                key = tvm_ffi.StructuralKey(condition)  # unrolled loops repeat a condition once for each step
+                self.conditions.setdefault(key, condition)
+                for access in collect(branch, _ACCESSES):
+                    self.around.setdefault(hash(access), {})[key] = None
+        self.right: dict = {}  # flat index, and the conditions around it -> result of `merged_right`
 
     def _bind(self, var, span: ir.Range) -> None:
         self.analyzer.bind(var, span)
@@ -142,28 +147,32 @@ class _Space:
         """Whether the access, as TVM rewrites it, touches the same element everywhere."""
         buffer = access.source if isinstance(access, ir.TensorLoad) else access.buffer
         flat = substitute(_flat(list(access.indices), list(buffer.shape)), self.values)
-        key = tvm_ffi.StructuralKey(flat)  # an update loads and stores at one index, which is checked once
+        around = tuple(self.around.get(hash(access), ()))
+        key = tvm_ffi.StructuralKey(flat), around  # an update loads and stores at one index, which is checked once
         if key not in self.right:
-            self.right[key] = self._right(flat)
+            self.right[key] = self._right(flat, [self.conditions[each] for each in around])
         return self.right[key]
 
-    def _right(self, flat) -> bool:
+    def _right(self, flat, conditions: list) -> bool:
         anywhere = set()
-        for merged, predicate in self._merged(flat):
+        values: dict = {}  # variables -> their points, and the index there
+        for merged, predicate in self._merged(flat, conditions):
             key = tvm_ffi.StructuralKey(merged)
-            if key not in anywhere and not self._same(flat, merged, predicate):
+            if key in anywhere:
+                continue
+            same = self._same(flat, merged, predicate, values)
+            if same is None:
                 return False
-            if isinstance(predicate, tirx.IntImm):  # right without a predicate, and so under any predicate
+            # Right without a predicate, or also where the predicate does not hold, and so under any predicate.
+            if same or isinstance(predicate, tirx.IntImm):
                 anywhere.add(key)
         return True
 
-    def _merged(self, flat) -> Iterator[tuple]:
-        """Yield each form that TVM may rewrite an index to, with its predicate."""
+    def _merged(self, flat, conditions: list) -> Iterator[tuple]:
+        """Yield each form that TVM may rewrite an index to, with its predicate: it knows the conditions around it."""
         mine = set(variables(flat))
-        touching = [each for each, used in self.conditions if mine & used]
-        # Unrolled loops repeat a condition once for each step.
-        different = {tvm_ffi.StructuralKey(each): each for each in touching}.values()
-        predicates = [tirx.const(True, "bool"), *different, *([tirx.all(*touching)] if len(touching) > 1 else [])]
+        touching = [each for each in conditions if mine & set(variables(each))]
+        predicates = [tirx.const(True, "bool"), *touching, *([tirx.all(*touching)] if len(touching) > 1 else [])]
         simplified = self.analyzer.simplify(flat)
         for predicate in predicates:
             with self.analyzer.constraint_scope(predicate):
@@ -174,22 +183,26 @@ class _Space:
                 except (RuntimeError, ValueError, TypeError):
                     continue  # lowering raises the same error, if it meets this form
 
-    def _same(self, first, second, predicate) -> bool:
-        """Whether two indices are equal wherever `predicate` holds."""
+    def _same(self, first, second, predicate, values: dict) -> bool | None:
+        """Return whether two indices are equal everywhere; None if they differ somewhere where `predicate` holds."""
         if tvm_ffi.structural_equal(first, second):
             return True
         if contains(predicate, ir.TensorLoad) or not set(variables(predicate)) <= self.ranges.keys():
             predicate = tirx.const(True, "bool")  # not evaluated here: it may hold anywhere
-        vars_ = list(dict.fromkeys([*variables(first), *variables(second), *variables(predicate)]))
+        vars_ = tuple(dict.fromkeys([*variables(first), *variables(second), *variables(predicate)]))
         if not all(var in self.ranges and isinstance(self.ranges[var].extent, tirx.IntImm) for var in vars_):
-            return False
-        spans = {var: (int(self.ranges[var].min), int(self.ranges[var].extent)) for var in vars_}
+            return None
         try:
-            points = _points(spans)
-            differ = evaluate(first, points) != evaluate(second, points)
-            return not np.any(differ & np.asarray(evaluate(predicate, points), bool))
+            if vars_ not in values:
+                points = _points({var: (int(self.ranges[var].min), int(self.ranges[var].extent)) for var in vars_})
+                values[vars_] = points, evaluate(first, points)
+            points, expected = values[vars_]
+            differ = expected != evaluate(second, points)
+            if not np.any(differ):
+                return True
+            return None if _holds_at_one(predicate, points, differ) else False
         except (NotAnIndex, ZeroDivisionError):
-            return False
+            return None
 
     def truncated(self, division):
         """Return an equal expression that rounds towards zero."""
@@ -222,6 +235,26 @@ def _chooses(node) -> bool:
 
 def _condition(branch):
     return branch.condition if isinstance(branch, tirx.IfThenElse) else branch.args[0]
+
+
+def _holds_at_one(predicate, points: dict, chosen: np.ndarray) -> bool:
+    """Whether a predicate holds at one of the chosen points; parts of it are evaluated where those before hold."""
+    shape = np.broadcast_shapes(np.shape(chosen), *map(np.shape, points.values()))
+    chosen = np.broadcast_to(chosen, shape)
+    left = {var: np.broadcast_to(numbers, shape)[chosen] for var, numbers in points.items()}
+    for part in sorted(_parts(predicate), key=lambda each: len(set(variables(each)))):
+        holds = np.asarray(evaluate(part, left), bool)
+        if not np.any(holds):
+            return False
+        if holds.ndim:
+            left = {var: numbers[holds] for var, numbers in left.items()}
+    return True
+
+
+def _parts(predicate) -> list:
+    if isinstance(predicate, tirx.And):
+        return [*_parts(predicate.a), *_parts(predicate.b)]
+    return [predicate]
 
 
 def _points(spans: dict) -> dict:

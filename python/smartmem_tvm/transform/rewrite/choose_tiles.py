@@ -7,7 +7,8 @@ import json
 
 import tvm
 
-from ...analysis.tile_time import tile_cost, tile_items
+from ...analysis.item_cost import cost, tile_items
+from ...analysis.items import ItemWork
 from ...ir.several_sizes import TILE, size_functions, tile_of
 
 
@@ -24,7 +25,7 @@ class ChooseTiles:
         main_0: 1 image
 
     The front end knows no target, and makes a function for each tile. On a CPU a larger tile reads weights less often;
-    on a GPU it also has more work for a launch (`analysis.tile_time`). Functions of positions, and modules without an
+    on a GPU it also has more work for a launch (`analysis.item_cost`). Functions of positions, and modules without an
     open batch, stay as they are. Refused is nothing.
 
     Parameters
@@ -42,10 +43,10 @@ class ChooseTiles:
         facts = {name: each for name, each in facts.items() if each is not None and "work" in each}
         new = mod.clone() if facts else mod
         for name, each in facts.items():
-            gvar = mod.get_global_var(name)
-            if each["items"] not in tile_items(each["work"], each["most"], self.target):
+            gvar, work = mod.get_global_var(name), ItemWork.of(each.pop("work"))
+            if each["items"] not in tile_items(work, each["most"], self.target):
                 del new[gvar]
                 continue
-            cost = tile_cost(each["work"], each["items"], self.target)
-            new.update_func(gvar, mod[name].with_attr(TILE, json.dumps({**each, "cost": cost})))
+            facts_then = {**each, "cost": cost(work, each["items"], self.target)}
+            new.update_func(gvar, mod[name].with_attr(TILE, json.dumps(facts_then)))
         return new

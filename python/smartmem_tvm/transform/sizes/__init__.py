@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes of one model that are computed by functions of other sizes."""
