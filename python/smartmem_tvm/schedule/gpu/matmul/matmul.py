@@ -108,9 +108,9 @@ def _apart(operand: Operand) -> int:
 def _finished(product: MatmulProduct) -> float:
     """Return the numbers that each result needs at its end for tensors of results that are read one by one.
 
-    They are its place, and the value of each such tensor. Where results are stored as vectors, only images count whose
-    texels lie along another axis: a texel is read for each result, and one of its numbers chosen. Buffers that were
-    read one by one there did not spill (Mesa 26.2.6, Adreno 660, 2026-11-29).
+    They are its place, and the value of each such tensor, or a whole texel of an image. Where results are stored as
+    vectors, only images count whose texels lie along another axis: a texel is read for each result, and one of its
+    numbers chosen. Buffers that were read one by one there did not spill (Mesa 26.2.6, Adreno 660, 2026-11-29).
     """
     i, j = fresh("i"), fresh("j")
     unknown = tirx.Var("sum", product.reduction.accumulator.ty.dtype)
@@ -131,8 +131,9 @@ def _finished(product: MatmulProduct) -> float:
     own = [source for number, source in found if alone(number, source)]
     if not own:
         return 0.0
-    elements = TEXEL if vectors else 1  # a whole texel comes for each number, and all of them before the first result
-    return 1 + elements * sum(DataType(str(source.dtype)).itemsize for source in own) / FLOAT_BYTES
+    # A whole texel comes for each number of an image, and all of them before the first result.
+    numbers = sum(DataType(str(each.dtype)).itemsize * (TEXEL if is_texture(each) else 1) for each in own)
+    return 1 + numbers / FLOAT_BYTES
 
 
 def register_tiled(product: MatmulProduct, tile: GpuTile, limits: Limits) -> GpuGemm:
