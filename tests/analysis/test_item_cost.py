@@ -44,9 +44,9 @@ def test_drawn_lists(seed):
     work = ItemWork([], sums=sums, kernels=int(random.integers(1, 50)))
     counts = sorted(set(map(int, random.integers(1, 40, 10))))
     found = covers(work, counts, 100)
-    for items, tiles in found.items():
-        assert sum(tiles) == items and set(tiles) <= set(counts) - found.keys()
-        assert sum(cost(work, each) for each in tiles) <= item_cost._MORE * cost(work, items)
+    for items, parts in found.items():
+        assert sum(parts) == items and set(parts) <= set(counts) - found.keys()
+        assert sum(cost(work, each) for each in parts) <= item_cost._MORE * cost(work, items)
     assert set(covers(work, counts, 100)) <= set(counts) - {min(counts)}
 
 
@@ -63,9 +63,9 @@ def test_drawn_tiles(seed):
 
     for count in range(1, 9):
         for exact in (False, True):
-            tiles = cover(count, costs, exact)
-            if tiles is None:
+            parts = cover(count, costs, exact)
+            if parts is None:
                 assert exact and least(count, True) == float("inf")
                 continue
-            assert sum(costs[each] for each in tiles) == least(count, exact)
-            assert sum(tiles) == count if exact else sum(tiles) >= count
+            assert sum(costs[each] for each in parts) == least(count, exact)
+            assert sum(parts) == count if exact else sum(parts) >= count
