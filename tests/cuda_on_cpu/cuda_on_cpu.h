@@ -109,7 +109,6 @@ inline void finish(std::deque<std::vector<std::function<void()>>>& queue, size_t
 inline float __nv_fdiv_rn(float x, float y) { return x / y; }
 inline float __nv_fmaf(float x, float y, float z) { return std::fma(x, y, z); }
 inline float __nv_tanhf(float x) { return std::tanh(x); }
-inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline void __syncthreads() { everyone->arrive_and_wait(); }
 inline uint32_t tvm_builtin_cuda_cvta_generic_to_shared(const void* p) {
   return uint32_t(static_cast<const unsigned char*>(p) - memory);

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import tvm
-from tvm import te
+from tvm import te, tirx
 
 from cuda_on_cpu import source_of
 from smartmem_tvm.ir.kernel import CONSTANTS
@@ -72,3 +72,18 @@ def test_dynamic_shared_memory_stays_the_last_parameter():
     tags = list(map(str, new.attrs["tirx.kernel_launch_params"]))
     assert tags[2:] == ["tirx.use_programtic_dependent_launch", "tirx.use_dyn_shared_memory"]
     assert np.all([tags.count(each) == 1 for each in tags])
+
+
+def test_a_kernel_whose_scale_is_read_once_waits_behind_its_buffers():
+    """TVM puts common subexpressions of a kernel behind the declarations of buffers."""
+    scale = te.placeholder((1,), "float32", "scale")
+    x = te.placeholder((2, 12), "float32", "x")
+
+    def quantized(i, j):
+        rounded = tirx.nearbyint(x[i, j] / scale[0]) + tirx.const(3, "float32")
+        ends = (tirx.const(each, "float32") for each in (0, 255))
+        low, high = ends
+        return tirx.Min(tirx.Max(rounded, low), high).astype("int32").astype("uint8")
+
+    text, _ = source(te.create_prim_func([x, scale, te.compute((2, 12), quantized)]), "sm_90a")
+    assert text.index(WAIT) < text.index("scale_ptr[0]")

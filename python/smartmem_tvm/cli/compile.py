@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace) -> Result:
     limits = id_limits(models[0].proto)
     values = {name: array.tolist() for name, array in models[0].values.items()}
     del models, read  # frees their weights, which the module holds in another form
-    rows, before = parse_rows(args.cache), record_graph(mod, (size_functions(mod) or [MAIN])[0])
+    rows, before = parse_rows(getattr(args, "cache", [])), record_graph(mod, (size_functions(mod) or [MAIN])[0])
     compiled = compile_model(args, mod)
     names = compiled.sizes or [MAIN]  # of an open batch only some tiles are compiled
     inside = constant_bytes(compiled.graph)

@@ -51,5 +51,17 @@ def _early(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
     last = [each for each in given if each == _DYNAMIC]
     tags = [*(each for each in given if each != _DYNAMIC), _EARLY, *last]
-    body = func.body if contains(func.body, ir.Call, ptx.is_dependency) else tirx.SeqStmt([*ptx.depend(), func.body])
+    body = func.body if contains(func.body, ir.Call, ptx.is_dependency) else _waiting(func.body)
     return func.with_body(body).with_attr(_PARAMETERS, tags)
+
+
+def _waiting(body: tirx.Stmt) -> tirx.Stmt:
+    """Return the body of a kernel that waits first: behind its buffers and threads, which are no instructions.
+
+    In front of the declarations of buffers, TVM's common subexpressions of the kernel would be, too.
+    """
+    if isinstance(body, tirx.AttrStmt):
+        return tirx.AttrStmt(body.node, body.attr_key, body.value, _waiting(body.body))
+    if isinstance(body, tirx.SeqStmt) and all(isinstance(each, tirx.DeclBuffer) for each in body.seq[:-1]):
+        return tirx.SeqStmt([*body.seq[:-1], _waiting(body.seq[-1])])
+    return tirx.SeqStmt([*ptx.depend(), body])
