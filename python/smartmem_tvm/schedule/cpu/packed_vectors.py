@@ -27,10 +27,10 @@ _QUADS = {
     8: "llvm.x86.avx512.vpdpbusd.256",
     4: "llvm.x86.avx512.vpdpbusd.128",
 }
-_ARM_LANES = 4
+_ARM_LANES = 4  # sums of a vector: by definition of NEON
 _ARM_QUADS, _ARM_UNSIGNED = "llvm.aarch64.neon.usdot", "llvm.aarch64.neon.udot"
+# Four bytes of 128, which turn signed bytes into unsigned ones and back, as an int32: by definition of its signs.
 _OFFSET = 0x80808080 - (1 << 32)
-"""Four bytes of 128, which turn signed bytes into unsigned ones and back, as an int32."""
 
 
 def dot_pieces(width: int, lanes: int) -> list[tuple[int, int]] | None:

@@ -39,7 +39,7 @@ from ..launch import GpuRule, launch, registers, shared, when
 from .over_keys_tile import VECTOR_BYTES, KeyShape, KeyTile, able, key_tile
 from .softmax import SoftmaxAttention
 
-_LOWEST = -3.4028234663852886e38  # the smallest float32: below all scores but minus infinity. By definition of IEEE 754
+_LOWEST = -3.4028234663852886e38  # of all floats the smallest, below all scores but -inf: by definition of IEEE 754
 _ADDING = 256  # threads of a thread block that adds parts. Chosen: four per column of a head of 64 numbers
 
 
@@ -52,7 +52,7 @@ class KeyParams:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _KeyPlan:
     attention: SoftmaxAttention
     length: object
     shape: KeyShape
@@ -74,7 +74,7 @@ class GpuOverKeys(GpuRule):
         """Return the kernel unchanged: an attention is recognised by its unfolded stages."""
         return kernel
 
-    def plan(self, kernel: Kernel, params: KeyParams) -> _Found | None:
+    def plan(self, kernel: Kernel, params: KeyParams) -> _KeyPlan | None:
         """Return how thread blocks share the keys; None if the kernel is no attention of few rows with a length."""
         if not params.bounded:
             return declined("it is no attention over a cache")
@@ -92,9 +92,9 @@ class GpuOverKeys(GpuRule):
             return declined(f"{shape.group} rows share keys, or a row has {shape.depth} numbers: too many")
         facts = {name: int(getattr(shape, name)) for name in ("heads", "group", "keys", "depth", "width", "bytes")}
         tile = decide("gpu_over_keys", tile, lambda other: able(other, shape, params.limits), **facts)
-        return _Found(attention, kernel.inputs[-1], shape, tile)
+        return _KeyPlan(attention, kernel.inputs[-1], shape, tile)
 
-    def emit(self, plan: _Found) -> tirx.Stmt:
+    def emit(self, plan: _KeyPlan) -> tirx.Stmt:
         """Return the loop nests of both launches, or of one."""
         return _OverKeys(plan).kernel()
 
@@ -179,7 +179,7 @@ def _bare(value):
 class _OverKeys:
     """The statements of both launches."""
 
-    def __init__(self, plan: _Found):
+    def __init__(self, plan: _KeyPlan):
         self.attention, self.length, self.shape, self.tile = plan.attention, plan.length, plan.shape, plan.tile
         self.scope = Scope()
         self.rows, self.keys, self.values = _operands(plan.attention)

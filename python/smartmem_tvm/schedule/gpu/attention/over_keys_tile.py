@@ -11,13 +11,13 @@ from ....target import Limits
 # Threads of a thread block, the first that are able: 128 with 32 keys of 64 numbers, and 256 with 128 of them, took
 # least on an H200 (2026-11-29, 256 and 2,048 keys, 32 query and 8 key heads).
 _THREADS = (128, 256, 512, 64, 32)
-# Threads along the depth of a key: four took 2.5 us and eight 2.6, in the same runs; the others are candidates.
+# Threads along the depth of a key. Measured in the same runs: four took 2.5 us and eight 2.6. Others are candidates.
 _LANES = (4, 8, 2, 1)
 _KEYS = (32, 64, 128)  # keys of a part. Chosen: candidates; a thread then has its numbers in registers
-# Parts of a cache, if they can be that few: 64 parts of 2,048 keys took 3.9 and 3.6 us in both launches, 16 parts 4.4
-# and 1.8, in the same runs.
+# Parts of a cache, groups of rows, if they can be that few. Measured in the same runs: 64 parts of 2,048 keys took 3.9
+# and 3.6 us in both launches, 16 parts 4.4 and 1.8.
 _PARTS = 16
-# Numbers of a thread of its keys, and of its values: 64 instead of 32 took 0.3 us more, in the same runs.
+# Numbers of a thread of its keys, and of its values. Measured in the same runs: 64 instead of 32 took 0.3 us more.
 _NUMBERS = 32
 _ROWS = 16  # rows that share keys, at most. Chosen: more of them are for tiles of rows
 _SUMS = 64  # sums of a thread, of scores or of results, at most. Chosen: half of 128 registers
