@@ -238,7 +238,7 @@ def _transform_windows(options: Options, _: tvm.target.Target | None, *, result:
 def _share_items(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
     """Caches are of one size, and within a memory budget each tile would read the weights again; see also the pass."""
     on_cpu = target is None or is_cpu(target)
-    return transform.ShareItems(on_cpu and not options.memory_budget and not options.caches)
+    return transform.ShareItems(on_cpu and not options.memory_budget and not options.caches, target)
 
 
 def _keep_caches(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:

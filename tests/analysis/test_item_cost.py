@@ -36,6 +36,13 @@ def test_sizes_that_smaller_ones_compute():
     assert covers(convolutions, [3, 5, 8], 1000) == {8: (5, 3)}
 
 
+def test_sizes_keep_functions_where_many_cores_wake_for_each_kernel():
+    work = ItemWork([], sums=[(100_000_000, 100_000)], kernels=5)
+    few, many = (Target({"kind": "llvm", "num-cores": cores}) for cores in (1, 64))
+    assert covers(work, [1, 2, 4], 1000, few) == {2: (1, 1), 4: (1,) * 4}
+    assert covers(work, [1, 2, 4], 1000, many) == {}
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_drawn_lists(seed):
     """Each size has as many items as its tiles, which are sizes with functions, and takes at most 1.02 as long."""

@@ -17,9 +17,9 @@ _TILES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # second for 64 and more (2026-11-29).
 _WEIGHT = 20
 # Steps of sums that take as long as a launch, and as a kernel that has too little work for the whole device. Assumed:
-# 0.5 microseconds of a core, 4 microseconds of 20 steps each picosecond on a data center's GPU, and 20 microseconds of
-# 0.5 steps each picosecond on a phone's.
-_KERNEL, _CUDA_KERNEL, _GPU_KERNEL = 20_000, 80_000_000, 10_000_000
+# 0.5 microseconds of a core, 5 microseconds of each core where a kernel wakes several, 4 microseconds of 20 steps each
+# picosecond on a data center's GPU, and 20 microseconds of 0.5 steps each picosecond on a phone's.
+_KERNEL, _THREADS, _CUDA_KERNEL, _GPU_KERNEL = 20_000, 200_000, 80_000_000, 10_000_000
 _COPIED = 24  # steps of sums that take as long as copying a number: it is read and written. Assumed, twice `_WEIGHT`.
 # The share of a tile's time up to which reading weights and launches do not matter: no larger tile is made then.
 # Chosen: half of what an open dimension may cost beside a fixed one.
@@ -40,8 +40,16 @@ def tiles(most: int) -> list[int]:
 
 def cost(work: ItemWork, items: int, target: tvm.target.Target | None = None) -> int:
     """Return the predicted time of a tile on a target, by default a CPU, in steps of sums."""
-    launch = _KERNEL if target is None or not is_gpu(target) else _CUDA_KERNEL if is_cuda(target) else _GPU_KERNEL
-    return sum(max(items * steps, _WEIGHT * weights) for steps, weights in work.sums) + launch * work.kernels
+    sums = sum(max(items * steps, _WEIGHT * weights) for steps, weights in work.sums)
+    return sums + _launch(target) * work.kernels
+
+
+def _launch(target: tvm.target.Target | None) -> int:
+    """Return the steps of all cores together that a launch takes."""
+    if target is not None and is_gpu(target):
+        return _CUDA_KERNEL if is_cuda(target) else _GPU_KERNEL
+    cores = 1 if target is None else int(target.attrs.get("num-cores") or 1)
+    return _KERNEL if cores == 1 else _THREADS * cores
 
 
 def tile_items(work: ItemWork, most: int, target: tvm.target.Target | None = None) -> list[int]:
@@ -61,7 +69,9 @@ def tile_items(work: ItemWork, most: int, target: tvm.target.Target | None = Non
     return found
 
 
-def covers(work: ItemWork, counts: list[int], copied: int) -> dict[int, tuple[int, ...]]:
+def covers(
+    work: ItemWork, counts: list[int], copied: int, target: tvm.target.Target | None = None
+) -> dict[int, tuple[int, ...]]:
     """Return the numbers of items that tiles of other numbers compute in nearly the same time.
 
     Parameters
@@ -79,9 +89,9 @@ def covers(work: ItemWork, counts: list[int], copied: int) -> dict[int, tuple[in
     found: dict[int, tuple[int, ...]] = {}
     costs: dict[int, int] = {}
     for count in sorted(counts):
-        alone, tiles = cost(work, count), cover(count, costs, exact=True)
-        if tiles and sum(costs[each] for each in tiles) + count * _COPIED * copied <= _MORE * alone:
-            found[count] = tiles
+        alone, parts = cost(work, count, target), cover(count, costs, exact=True)
+        if parts and sum(costs[each] for each in parts) + count * _COPIED * copied <= _MORE * alone:
+            found[count] = parts
         else:
             costs[count] = alone
     return found

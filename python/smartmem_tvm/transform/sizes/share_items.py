@@ -45,10 +45,12 @@ class ShareItems:
     ----------
     active : bool
         Whether to do anything.
+    target : tvm.target.Target, optional
+        The CPU, by whose cores a launch is priced; by default one core.
     """
 
-    def __init__(self, active: bool = True):
-        self.active = active
+    def __init__(self, active: bool = True, target: tvm.target.Target | None = None):
+        self.active, self.target = active, target
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to a module of several sizes."""
@@ -57,7 +59,7 @@ class ShareItems:
             return mod
         found, log = [], []
         for group in _groups(mod, names):
-            made = group.repeated()
+            made = group.repeated(self.target)
             found += made
             log += [group.decision(each) for each in made]
         return append_log(_without(mod, found), log) if found else mod
@@ -77,7 +79,7 @@ class _Group:
     mod: tvm.IRModule
     counts: dict[str, int]
 
-    def repeated(self) -> list[dict]:
+    def repeated(self, target: tvm.target.Target | None) -> list[dict]:
         """Return what `REPEATED` says of the sizes that need no function; none if their items depend on each other."""
         names = sorted(self.counts, key=self.counts.get)
         names.sort(key=lambda name: self.counts[name] == 1)  # last: a shape with one item may be that of none
@@ -91,7 +93,7 @@ class _Group:
         if not any(work.inputs):
             return []
         same = [name for name in names if name in names[:2] or self._same(first, names[0], name)]
-        return self._chosen(work, same)
+        return self._chosen(work, same, target)
 
     def _same(self, first: tvm.IRModule, name: str, other: str) -> bool:
         try:
@@ -100,7 +102,7 @@ class _Group:
             return False
         return True
 
-    def _chosen(self, work: ItemWork, names: Sequence[str]) -> list[dict]:
+    def _chosen(self, work: ItemWork, names: Sequence[str], target: tvm.target.Target | None) -> list[dict]:
         func, count = self.mod[names[0]], self.counts[names[0]]
         copied = sum(_numbers(ty, share) for ty, share in _tensors(func, work)) // count
         by_count = {self.counts[name]: name for name in names}
@@ -109,7 +111,7 @@ class _Group:
             "outputs": [share and share.facts() for share in work.outputs],
         }
         found = []
-        for items, tiles in covers(work, list(by_count), copied).items():
+        for items, tiles in covers(work, list(by_count), copied, target).items():
             name = by_count[items]
             parts = [{"function": by_count[each], "items": each} for each in tiles]
             number = int(self.mod[name].attrs[SIZE])
