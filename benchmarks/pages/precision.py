@@ -24,7 +24,7 @@ float32 without rounding, and sums are float32.
 
 `--precision half`: arithmetic too is of halves, for GPUs with `cl_khr_fp16` by name (adreno-740, mali-g76), and CUDA.
 Products of halves are added up as halves for a few terms, and these short sums in float32; the statistics of rows
-(normalisations, the sum of a softmax) are float32, and results are rounded when they are stored. A mask that
+(normalisations and their squares, the sum of a softmax) are float32, and results are rounded when they are stored. A mask that
 is added inside of a softmax's kernel and has numbers beyond 65504 is read as the nearest half: a row that is masked as
 a whole stays a row of numbers. Other readers of such numbers compute in float32.
 

@@ -2,7 +2,8 @@
 """Rewrite a kernel's float32 arithmetic to float16 (half), stage by stage.
 
 1. A sum of products stays in float32; its factors and their product are halves. Readers of the sum read a half.
-2. Any other sum (the mean of a row, the sum of a softmax) and its terms are float32: squares soon leave half's range.
+2. Any other sum (the mean of a row, the sum of a softmax, a sum of squares) and its terms are float32: the square of a
+   number above 256 leaves half's range.
 3. An element-wise stage is float32 if it reads a sum of kind 2, or if half cannot hold a number in it; otherwise half.
 4. A maximum or minimum has the type of the values that it compares.
 5. A value that only sums of products of halves read is stored as half, even if it is computed in float32: the softmax
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import tvm_ffi
 from tvm import ir, tirx
@@ -55,6 +57,11 @@ def _holds(value) -> bool:
     """Whether half can hold the literals in a value, rounded: each is zero or within `SMALLEST` and `LARGEST`."""
     numbers = [abs(imm.value) for imm in collect(value, tirx.FloatImm)]
     return all(number == 0 or SMALLEST <= number <= LARGEST for number in numbers)
+
+
+def _has_square(parts: Sequence) -> bool:
+    """Whether two factors of a product are the same number, as in the statistics of a norm."""
+    return any(tvm_ffi.structural_equal(one, other) for one, other in combinations(parts, 2))
 
 
 def _is_mask(kernel: Kernel, buffer) -> bool:
@@ -110,7 +117,7 @@ class _Halved:
     def _sum(self, stage: Stage, term) -> Stage:
         parts = [part for part in factors(term) if loads(part)]
         total = stage.body.buffer[tuple(stage.body.indices)]
-        if len(parts) > 1 and self._may_be_half(term, stage.body.buffer):
+        if len(parts) > 1 and not _has_square(parts) and self._may_be_half(term, stage.body.buffer):
             self.products.append(stage.body.buffer)
             self.reasons[_PRODUCTS] = None
             return self._stored(stage, total + self._half(term).astype(FLOAT), stage.body.buffer)
