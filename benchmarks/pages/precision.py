@@ -24,9 +24,9 @@ float32 without rounding, and sums are float32.
 
 `--precision half`: arithmetic too is of halves, for GPUs with `cl_khr_fp16` by name (adreno-740, mali-g76), and CUDA.
 Products of halves are added up as halves for a few terms, and these short sums in float32; the statistics of rows
-(normalisations and their squares, the sum of a softmax) are float32, and results are rounded when they are stored. A mask that
-is added inside of a softmax's kernel and has numbers beyond 65504 is read as the nearest half: a row that is masked as
-a whole stays a row of numbers. Other readers of such numbers compute in float32.
+(normalisations and their squares, the sum of a softmax) are float32, and results are rounded when they are stored. A
+mask that is added inside of a softmax's kernel and has numbers beyond 65504 is read as the nearest half: a row that is
+masked as a whole stays a row of numbers. Other readers of such numbers compute in float32.
 
 `--precision bfloat16`, on CUDA of compute capability 8.0 or more: tensors and weights are bfloat16 in memory, products
 are made of bfloat16 by matrix instructions with sums of float32, and all the rest is computed in float32 and rounded
