@@ -164,7 +164,7 @@ class Machine(relax.VirtualMachine):
         function = super().__getitem__(name)
         if name not in self._functions:
             return function
-        if self.caches is not None and self.caches.plan.last:
+        if self.caches is not None and self.caches.plan.last and not whole:
             return self._bound_last(name)
         plain = not self._weights and name not in self._lengths
         bound = function if plain else (lambda *inputs: function(*self._given(name, inputs), *self._weights))

@@ -78,6 +78,7 @@ def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
         warnings.simplefilter("ignore")
         mod = importer.from_onnx(graph, opset_of(model))
     mod["main"] = _with_named_results(mod["main"])
+    mod = relax.transform.Normalize()(mod)  # the new body gets its type
     return with_names(mod, [value.name for value in graph.input], [value.name for value in graph.output], narrow)
 
 

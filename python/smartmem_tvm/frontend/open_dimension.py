@@ -21,7 +21,6 @@ import tvm
 from smartmem_tvm.analysis.item_cost import cost, tiles
 from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend.converters.recurrent import ending_at_length
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.open_length import Lengths, with_means
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
@@ -276,6 +275,8 @@ class _Group:
         return model, self.load(model)
 
     def _of_length(self, length: int) -> tuple[Model, tvm.IRModule]:
+        from smartmem_tvm.frontend.converters.recurrent import ending_at_length  # a part of a package, late
+
         model = self.at(length)
         with ending_at_length():
             return model, with_means(self.load(model))
