@@ -44,10 +44,9 @@ def _on_linux_with(features: Sequence[str], target: tvm.target.Target) -> bool:
 
 def has_quads(target: tvm.target.Target) -> bool:
     """Whether a CPU multiplies its widest vectors of bytes four by four and adds them to sums (VNNI, i8mm, dotprod)."""
-    if codegen.target_has_features("neon", target):
-        return any(codegen.target_has_features(each, target) for each in ARM_DOTS)
     wide = codegen.target_has_features("avx512f", target)
-    return codegen.target_has_features("avx512vnni" if wide else "avxvnni", target)
+    features = ("avx512vnni" if wide else "avxvnni", *ARM_DOTS)
+    return any(codegen.target_has_features(each, target) for each in features)
 
 
 def has_pairs(target: tvm.target.Target) -> bool:

@@ -58,7 +58,8 @@ def _early(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def _waiting(body: tirx.Stmt) -> tirx.Stmt:
     """Return the body of a kernel that waits first: behind its buffers and threads, which are no instructions.
 
-    In front of the declarations of buffers, TVM's common subexpressions of the kernel would be, too.
+    With the wait in front of the declarations, TVM does not compile a kernel that divides once by a number in memory:
+    that buffer is undefined then.
     """
     if isinstance(body, tirx.AttrStmt):
         return tirx.AttrStmt(body.node, body.attr_key, body.value, _waiting(body.body))

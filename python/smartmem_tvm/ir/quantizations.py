@@ -21,7 +21,7 @@ class Quantization:
     Attributes
     ----------
     value : expression
-        What is rounded.
+        The number before it is rounded.
     zero : expression or None
         The zero point as float32.
     low, high : float

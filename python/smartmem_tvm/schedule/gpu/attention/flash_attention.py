@@ -23,10 +23,9 @@ from dataclasses import fields
 
 from tvm import tirx
 
-from ....analysis.row_chain import RowChain, row_chain_of
+from ....analysis.row_chain import RowChain
 from ....ir.index_map import variables
 from ....ir.kernel import Kernel, Opaque
-from ....ir.texels import is_texture
 from ....ir.walk import loads
 from ....target import is_cuda
 from ...core.decisions import decide, declined, priced
@@ -36,7 +35,7 @@ from ..launch import GpuRule
 from .flash_thread import FlashThread
 from .flash_tile import WIDEST, AttentionParams, AttentionShape, AttentionTile, best_attention_tile, fits, price
 from .flash_wgmma import FlashWgmmaThread
-from .softmax import SoftmaxAttention
+from .softmax import SoftmaxAttention, attention_of
 
 _Plan = tuple[SoftmaxAttention, AttentionShape, AttentionTile]
 
@@ -72,12 +71,9 @@ class GpuMatrixAttention(GpuRule):
 
     def plan(self, kernel: Kernel, params: AttentionParams) -> _Plan | None:
         """Return how a kernel is tiled; None if it is no 16-bit attention, or has too few rows or too long ones."""
-        if len(kernel.outputs) != 1 or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
-            return declined("several results, or textures")
-        try:
-            attention = SoftmaxAttention(row_chain_of(kernel))
-        except Opaque as reason:
-            return declined(str(reason))
+        attention = attention_of(kernel)
+        if attention is None:
+            return None
         if attention.element is None:
             return declined("its numbers are no halves or bfloat16")
         objection = _objection(attention, params)

@@ -23,11 +23,9 @@ from dataclasses import dataclass, replace
 from tvm import DataType, ir, tirx
 from tvm.target import Target
 
-from ....analysis.row_chain import row_chain_of
 from ....ir.half import FLOAT
 from ....ir.index_map import variables
-from ....ir.kernel import KEY_AXIS, Kernel, Opaque
-from ....ir.texels import is_texture
+from ....ir.kernel import KEY_AXIS, Kernel
 from ....ir.walk import loads
 from ....target import Limits
 from ...core.decisions import asking, decide, declined
@@ -37,7 +35,7 @@ from ..gemm.ptx import barrier
 from ..gemm.simt import as_vector
 from ..launch import GpuRule, launch, registers, shared, when
 from .over_keys_tile import VECTOR_BYTES, KeyShape, KeyTile, able, key_tile
-from .softmax import SoftmaxAttention
+from .softmax import SoftmaxAttention, attention_of
 
 _LOWEST = -3.4028234663852886e38  # of all floats the smallest, below all scores but -inf: by definition of IEEE 754
 _ADDING = 256  # threads of a thread block that adds parts. Chosen: four per column of a head of 64 numbers
@@ -78,12 +76,9 @@ class GpuOverKeys(GpuRule):
         """Return how thread blocks share the keys; None if the kernel is no attention of few rows with a length."""
         if not params.bounded:
             return declined("it is no attention over a cache")
-        if len(kernel.outputs) != 1 or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
-            return declined("several results, or textures")
-        try:
-            attention = SoftmaxAttention(row_chain_of(kernel))
-        except Opaque as reason:
-            return declined(str(reason))
+        attention = attention_of(kernel)
+        if attention is None:
+            return None
         shape = _shape(attention)
         if shape is None:
             return declined("its keys or values have no vectors in memory")

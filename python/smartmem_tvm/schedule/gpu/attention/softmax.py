@@ -16,11 +16,13 @@ from functools import cached_property
 import tvm_ffi
 from tvm import ir, tirx
 
-from ....analysis.row_chain import RowChain
+from ....analysis.row_chain import RowChain, row_chain_of
 from ....ir.half import FLOAT, RANGES, rounded_to
 from ....ir.index_map import function_name, variables
-from ....ir.kernel import Opaque, Stage, substitute
+from ....ir.kernel import Kernel, Opaque, Stage, substitute
+from ....ir.texels import is_texture
 from ....ir.walk import loads
+from ...core.decisions import declined
 from ...core.expressions import replace_loads
 from ...core.nest import fresh
 from ...core.reduction import combiner_of
@@ -201,6 +203,16 @@ class SoftmaxAttention(ChainPoints):
         given = {self.result.body.buffer: result, self.total.body.buffer: total}
         value = replace_loads(self.at(last, last.body.value, **point), lambda load: given.get(load.source))
         return tirx.BufferStore(last.body.buffer, value, indices)
+
+
+def attention_of(kernel: Kernel) -> SoftmaxAttention | None:
+    """Return the attention that a kernel of buffers computes; None, with the reason declined, if it computes none."""
+    if len(kernel.outputs) != 1 or any(map(is_texture, (*kernel.inputs, *kernel.outputs))):
+        return declined("several results, or textures")
+    try:
+        return SoftmaxAttention(row_chain_of(kernel))
+    except Opaque as reason:
+        return declined(str(reason))
 
 
 def _is_exponential(weight, value, most) -> bool:
