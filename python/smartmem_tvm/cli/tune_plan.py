@@ -145,8 +145,7 @@ def _tasks_of_model(
         compiled = compile(mod, target, options, lambda phase, graph: after.update(graph=graph))
         tasks = tasks_of(after["graph"], target, options)
     with step(f"Measuring the kernels of {args.model} as they are"):
-        inputs = compiled.without_caches(list(random_inputs(input_spec(mod), {}).values()))
-        seconds = _seconds_by_kernel(compiled, inputs, executor)
+        seconds = _seconds_by_kernel(compiled, list(random_inputs(input_spec(mod), {}).values()), executor)
     known |= {f"{prefix}{kernel}": each for kernel, each in seconds.items()}
     return tasks
 
@@ -160,7 +159,7 @@ def _seconds_by_kernel(compiled: Compiled, inputs: list[np.ndarray], executor: E
     if executor.devices.is_elsewhere:
         return tuning.kernel_seconds(compiled, executor.devices)
     with gpu_turn():
-        return kernel_seconds(compiled, inputs)
+        return kernel_seconds(compiled, compiled.without_caches(inputs))
 
 
 def records_of(
