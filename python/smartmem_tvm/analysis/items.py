@@ -22,7 +22,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, sym, tirx
 
-from .._tvm import mapped
+from .._tvm import mapped, simplified
 from ..ir.graph import CALL_TIR
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
@@ -310,7 +310,7 @@ def _check_stage(stage: Stage, shares: Mapping, count: int) -> None:
 
     for statement in statements:
         for expr in _expressions(statement, shares):
-            apart = analyzer.simplify(mapped(expr, (ir.TensorLoad, own)))
+            apart = simplified(analyzer, mapped(expr, (ir.TensorLoad, own)))
             if any(found.same_as(item) for found in variables(apart)):
                 raise Mixed("reads other items, or treats items differently")
 
