@@ -117,9 +117,13 @@ def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
     if not all(isinstance(size, int | np.integer) for size in shape):
         raise UserError(f"The shape {given} given for input '{value.name}' must have numbers only: give each a size.")
     if any(size < 1 for size in shape):
-        raise UserError(f"The shape {given} given for input '{value.name}' must have positive sizes only: give each at least 1.")
+        raise UserError(
+            f"The shape {given} given for input '{value.name}' must have positive sizes only: give each at least 1."
+        )
     if any(size > _LARGEST for size in shape):
-        raise UserError(f"The shape {given} given for input '{value.name}' has a size beyond 64 bits: give smaller ones.")
+        raise UserError(
+            f"The shape {given} given for input '{value.name}' has a size beyond 64 bits: give smaller ones."
+        )
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         tensor.shape.dim.extend(Dim(dim_value=size) for size in shape)

@@ -292,7 +292,7 @@ class _Group:
         return work
 
     def _require_same_at_bound(self, loaded: Mapping) -> None:
-        """Refuse a model that cuts more items than the probes have, as a slice of the first 50, which no tile may show."""
+        """Refuse a model that cuts more items than the probes have, as a slice of the first 50."""
         most = self.range.most
         if most not in loaded:
             require_same_graph(loaded[self.probes[0]][1], self._loaded(most)[1], (self.probes[0], most))
