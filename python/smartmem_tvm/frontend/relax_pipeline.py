@@ -12,7 +12,8 @@ from tvm import relax
 from smartmem_tvm.frontend.relax_module import NotOpen, opened_module, with_dispatch
 from smartmem_tvm.ir.symbolic_inputs import symbolic_functions
 from smartmem_tvm.options import Options
-from smartmem_tvm.pipeline import phases_of, require_precision, require_schedules, run_phases
+from smartmem_tvm.pipeline import phases_of, run_phases
+from smartmem_tvm.requirements import require_precision, require_schedules
 from smartmem_tvm.target import is_cpu
 
 _logger = logging.getLogger(__name__)
