@@ -125,6 +125,10 @@ APART = {
         [N, 4],
         ROWS,
     ),
+    "the first of one": model(
+        [("ArgMax", ["x"], "a", {"axis": 1}), ("Cast", ["a"], "c", {"to": 1}), ("Sub", ["x", "c"], "y", {})],
+        [N, 1, 4],
+    ),
     "one row for all, expanded to each": model(
         [
             ("Shape", ["x"], "s", {"start": 0, "end": 1}),

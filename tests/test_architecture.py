@@ -15,7 +15,7 @@ ROOT = Path(smartmem_tvm.__file__).parent
 # fmt: off
 LAYERS = [
     "tables", "planner", "target ir", "analysis", "transform schedule", "tvm_mends", "texture_trial",
-    "options module_file", "pass_registry output_check", "report pipeline", "executor", "tune", "deploy",
+    "options module_file requirements", "pass_registry output_check", "report pipeline", "executor", "tune", "deploy",
     "runtime frontend", "remote", "doctor torch_backend", "tools", "cli",
 ]
 # fmt: on

@@ -10,7 +10,7 @@ import smartmem_tvm as sm
 from smartmem_tvm import UserError
 from smartmem_tvm.cpu_features import has_byte_tiles, has_fma, has_tiles, require_tiles, unnamed_features
 from smartmem_tvm.graph_report import explain
-from smartmem_tvm.pipeline import require_precision
+from smartmem_tvm.requirements import require_precision
 from smartmem_tvm.target import host_target
 
 LINUX = frozenset({"avx512f", "amx_tile", "amx_bf16", "avx512_bf16"})

@@ -23,7 +23,7 @@ from functools import lru_cache
 
 import tvm
 import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax, sym, tirx
 from tvm.relax import vm_build
 from tvm.runtime import _ffi_api as module_api
 from tvm_ffi.structural import WalkOrder, _callback_type_to_type_index, _ffi_api
@@ -102,6 +102,18 @@ def walk(root, *callbacks: tuple, order: str = "post") -> None:
 def mapped(root, *callbacks: tuple, order: str = "post"):
     """Run ``tvm_ffi.structural_map`` with pairs of a kind and a callback, for the same reason as `walk`."""
     return _ffi_api.StructuralMap(root, _entries(callbacks), [], _ORDERS[order])
+
+
+def simplified(analyzer: sym.Analyzer, expr):
+    """Return an expression simplified, or as it is where TVM's simplifier fails.
+
+    Of ``load < k`` with a `k` that is 0 by its range, it makes a comparison with a 0 of 32 bits, whatever the load has,
+    and cannot negate that later.
+    """
+    try:
+        return analyzer.simplify(expr)
+    except TypeError:
+        return expr
 
 
 def _entries(callbacks: tuple) -> list[tuple[int, Callable]]:

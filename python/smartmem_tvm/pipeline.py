@@ -9,10 +9,8 @@ from pathlib import Path
 
 import tvm
 
-from .cpu_features import require_tiles
-from .errors import UserError
 from .ir.check_maps import check_maps
-from .ir.codes import WEIGHTS, Rounding
+from .ir.codes import WEIGHTS
 from .ir.half import FLOAT
 from .ir.strength_reduction import strength_reduction
 from .module_file import write_module
@@ -21,13 +19,9 @@ from .output_check import OutputCheck
 from .pass_registry import make_pass
 from .target import (
     has_byte_dots,
-    has_half_arithmetic,
-    has_half_storage,
     has_textures,
-    is_cpu,
     is_cuda,
     is_gpu,
-    model_of,
     runs_ours,
 )
 from .tvm_lock import one_at_a_time
@@ -44,9 +38,6 @@ __all__ = [
     "output_check",
     "phases_of",
     "prepare_passes",
-    "require_precision",
-    "require_schedules",
-    "require_weights",
     "run_phases",
 ]
 
@@ -58,7 +49,6 @@ PRECISIONS = {
     "tf32": ("round-factors",),
 }
 """Precision (`tables.precisions`) -> the passes that bring a module to it, as far as a target's phases have them."""
-_OF_CUDA = ("bfloat16", "tf32")
 
 # Passes that depend on another option than their phase's: pass -> the option, and whether a value of it turns them on.
 _ON_REQUEST = {
@@ -391,70 +381,6 @@ def after_schedules(target: tvm.target.Target, options: Options | None = None) -
     first, last = (phase.passes.index(name) for name in ("schedule-kernels", "lift-workspaces"))
     after = phase.passes[first + 1 : last]
     return [make_pass(name, options, target) for name in replace(phase, passes=after).chosen(options)]
-
-
-def require_schedules(target: tvm.target.Target | None) -> None:
-    """Refuse targets without schedule rules.
-
-    Raises
-    ------
-    UserError
-        For anything but a CPU or a GPU.
-    """
-    if target is not None and not is_cpu(target) and not is_gpu(target):
-        raise UserError(
-            f"target kind '{target.kind.name}' has no schedules in smartmem_tvm: compile for a CPU (llvm) or a GPU "
-            f"(opencl, cuda), or use the passes of smartmem_tvm.transform in a pipeline with schedules of your own."
-        )
-
-
-def require_precision(target: tvm.target.Target | None, precision: str) -> None:
-    """Refuse precisions that a target does not have.
-
-    Raises
-    ------
-    UserError
-        If there is no such precision, the target's row in `tables.targets` has no halves in memory, or the precision is
-        one of CUDA and the target is not, nor, for bfloat16, a CPU that multiplies such numbers. CUDA without such
-        instructions computes in float32, and the log says so.
-    """
-    if precision not in PRECISIONS:
-        raise UserError(f"precision '{precision}' does not exist: use one of {', '.join(PRECISIONS)}.")
-    if precision == FLOAT:
-        return
-    if precision == "bfloat16" and (target is None or is_cpu(target)):
-        require_tiles(target)
-        return
-    name = "llvm" if target is None else model_of(target) or target.kind.name
-    if precision in _OF_CUDA:
-        if target is None or not is_cuda(target):
-            raise UserError(
-                f"precision '{precision}' is made of NVIDIA's matrix instructions, which '{name}' does not have: "
-                f"compile for cuda, or in half-storage or {FLOAT}."
-            )
-        return
-    if target is None or not has_half_storage(target):
-        raise UserError(
-            f"precision '{precision}' needs a target that stores half numbers, which '{name}' does not here: "
-            f"compile for a GPU (opencl, cuda, adreno-740), or in {FLOAT}."
-        )
-    if precision == "half" and not has_half_arithmetic(target):
-        raise UserError(
-            f"precision 'half' needs a target that computes in half, which '{name}' is not known to do: "
-            f"name a GPU that does (adreno-740, mali-g76), or use half-storage."
-        )
-
-
-def require_weights(weights: str) -> None:
-    """Refuse roundings of weights that are not known.
-
-    Raises
-    ------
-    UserError
-        If `weights` is not known.
-    """
-    if weights not in WEIGHTS:
-        Rounding.parse(weights)
 
 
 @one_at_a_time

@@ -243,7 +243,7 @@ def test_other_inputs_are_given_with_each_token():
     bias = np.array([0.1, 0.5, -0.2, 0.4, 0.3], "float32")
     mod = sm.from_onnx(model, {"decoder_input_ids": (1, 1)}, rows=17)
     compiled = sm.compile(mod, options=sm.Options(caches=True, schedule=False, fuse_attention=False))
-    with pytest.raises(UserError, match="'bias' of the model is known neither as tokens"):
+    with pytest.raises(UserError, match="'bias' of the model is known neither as tokens.* --ids bias"):
         sm.Decoder(compiled)
     with pytest.raises(UserError, match="has no input 'nothing', for which an array is given"):
         sm.Decoder(compiled, others={"bias": bias, "nothing": bias})

@@ -71,6 +71,10 @@ def test_a_shape_of_another_rank(build):
     assert "has 3 dimensions, but tiny declares 2" in refusal(_add(build, ("n", 3), (1, 3), ("n", 3)), {"a": (1, 1, 3)})
 
 
+def test_a_size_beyond_64_bits(build):
+    assert "beyond 64 bits" in refusal(_add(build, ("n", 3), (1, 3), ("n", 3)), {"a": (10**19, 3)})
+
+
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_size_that_is_not_positive(build, size):
     assert "positive" in refusal(_add(build, ("n", 3), (1, 3), ("n", 3)), {"a": (size, 3)})

@@ -51,6 +51,11 @@ MIXED = {
         {"two": np.array([2]), "end": np.array([100]), "zero": np.array([0])},
         "operator 'strided_slice'",
     ),
+    "the first seven": (
+        [("Slice", ["x", "zero", "end", "zero"], "y", {})],
+        {"zero": np.array([0]), "end": np.array([7])},
+        "operator 'strided_slice'",
+    ),
     "a logarithm of the number of items": (
         [*_BATCH, ("Cast", ["s"], "f", {"to": 1}), ("Log", ["f"], "l", {}), ("Div", ["x", "l"], "y", {})],
         {},
@@ -65,6 +70,15 @@ def test_an_operator_that_mixes_items_is_named(case):
     proto = model(nodes, [N, 4], constants)
     with pytest.raises(UserError, match=rf"given as 1\.\.8 stays open .*{words}.*: give a list of sizes instead"):
         from_onnx(proto, dims(proto, "1..8"))
+
+
+def test_a_slice_of_more_items_than_any_tile_has_is_seen_beside_an_open_length():
+    _, constants, _ = MIXED["the first seven"]
+    averaged = [("Slice", ["x", "zero", "end", "zero"], "f", {}), ("ReduceMean", ["f"], "y", {"axes": [1]})]
+    proto = model(averaged, [N, "length", 4], constants)
+    for batch in ("1..8", "2..9"):
+        with pytest.raises(UserError, match="operator 'strided_slice'"):
+            from_onnx(proto, {"x": (batch, "1..16", 4)})
 
 
 def test_another_dimension_may_have_a_list():

@@ -31,6 +31,11 @@ REDUCED = {
         _ROWS,
         {},
     ),
+    "the whole as one part": (
+        [("Split", ["x", "whole"], "t", {"axis": 1}), ("ReduceMax", ["t"], "y", {"axes": [0]})],
+        _ROWS,
+        {"whole": np.array([4])},
+    ),
     "maximum and mean of one tensor": (
         [
             ("Tanh", ["x"], "t", {}),

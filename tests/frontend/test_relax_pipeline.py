@@ -136,6 +136,21 @@ def test_what_does_not_stay_open_is_compiled_by_tvm(name, caplog):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("target", "options", "words"),
+    [
+        ("llvm", {"precision": "half"}, "precision 'half' needs a target that stores half numbers"),
+        ("llvm", {"precision": "double"}, "precision 'double' does not exist"),
+        ("llvm", {"weights": "int3"}, "weights 'int3' do not exist"),
+        ("c", {}, "target kind 'c' has no schedules"),
+    ],
+)
+def test_what_a_target_lacks_is_refused_for_any_size(target, options, words):
+    for size in (N, 3):
+        with tvm.target.Target(target), pytest.raises(sm.UserError, match=words):
+            relax.get_pipeline("smartmem", **options)(module(mlp, (size, 8)))
+
+
 def test_gpus_are_left_to_tvm(caplog):
     target = parse_target("opencl")
     with target:

@@ -22,7 +22,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, sym, tirx
 
-from .._tvm import mapped
+from .._tvm import mapped, simplified
 from ..ir.graph import CALL_TIR
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage, parse, shape_of, substitute
@@ -166,7 +166,7 @@ def require_same_graph(
         kernels = [mod[each.value.args[0]] for mod, each in ((one, a), (other, b)) if _calls_kernel(each.value)]
         if len(kernels) == 2 and _kernels_alike(*kernels, grows):
             known[a.value.args[0]] = b.value.args[0]
-        if not _alike(a.value, b.value, known, grows, same):
+        if not _alike(a.value, b.value, known, grows, same) or not _types_alike(a.var.ty, b.var.ty, grows):
             raise Mixed(f"operator '{name}' ('{a.var.name}') differs with the size of the open dimension")
         known[a.var] = b.var
     if len(first) != len(second):
@@ -310,7 +310,7 @@ def _check_stage(stage: Stage, shares: Mapping, count: int) -> None:
 
     for statement in statements:
         for expr in _expressions(statement, shares):
-            apart = analyzer.simplify(mapped(expr, (ir.TensorLoad, own)))
+            apart = simplified(analyzer, mapped(expr, (ir.TensorLoad, own)))
             if any(found.same_as(item) for found in variables(apart)):
                 raise Mixed("reads other items, or treats items differently")
 
@@ -391,6 +391,14 @@ def _alike(one, other, known: Mapping, grows: Grows, same: SameNumbers) -> bool:
         pairs = [(int(a), int(b)) for a, b in zip(one.values, other.values)]
         return len(one.values) == len(other.values) and all(a == b or grows(a, b) for a, b in pairs)
     return tvm_ffi.structural_equal(one, other)
+
+
+def _types_alike(one: ir.Type, other: ir.Type, grows: Grows) -> bool:
+    """Whether results have the same sizes, or ones that grow: a slice of the first 50 has 50 of 64 items."""
+    if isinstance(one, relax.TupleType):
+        return all(_types_alike(*pair, grows) for pair in zip(one.fields, other.fields, strict=True))
+    pairs = zip(*([int(dim) for dim in each.shape] if getattr(each, "shape", None) else [] for each in (one, other)))
+    return all(a == b or grows(a, b) for a, b in pairs)
 
 
 def _calls_kernel(value) -> bool:

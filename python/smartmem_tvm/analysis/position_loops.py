@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tvm import ir, sym, tirx
 
-from .._tvm import mapped
+from .._tvm import mapped, simplified
 from ..ir.index_map import is_if_then_else, variables
 from ..ir.kernel import Stage, substitute
 from ..ir.mask_positions import HIGHEST, LOWEST, ZERO
@@ -115,7 +115,7 @@ class Reading:
             return var
 
         unknown: list[bool] = []
-        shown = self.analyzer.simplify(mapped(value, (ir.TensorLoad, stand_in)))
+        shown = simplified(self.analyzer, mapped(value, (ir.TensorLoad, stand_in)))
         if any(unknown):  # an error in the callback would leave TVM's memory broken
             raise Mixed("reads other positions than the one that it writes, and does not add all of them up")
         return shown

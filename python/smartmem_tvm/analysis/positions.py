@@ -476,12 +476,13 @@ def _slid(operator: _Operator, window_of: Callable, fill: str) -> Shares:
     return tuple(found)
 
 
-def _split(operator: _Operator) -> list[Shares]:
-    """Parts along an axis without positions."""
+def _split(operator: _Operator) -> list[Shares] | Shares:
+    """Parts along an axis without positions; one part alone is no tuple."""
     rank = len(_shape(operator.operands[1][0].ty))
     if int(operator.values[1].attrs.axis) % rank in {each.axis for each in operator.shares[0]}:
         raise Mixed("splits the positions")
-    return [operator.shares[0]] * len(operator.vars[1].ty.fields)
+    ty = operator.vars[1].ty
+    return [operator.shares[0]] * len(ty.fields) if isinstance(ty, relax.TupleType) else operator.shares[0]
 
 
 def _running_sum(operator: _Operator) -> bool:

@@ -347,7 +347,8 @@ def options(args: argparse.Namespace) -> Options:
 
 def graph_options(args: argparse.Namespace) -> Options:
     """Return the options that determine the graph of kernels."""
-    from ..pipeline import Options, require_precision, require_weights
+    from ..pipeline import Options
+    from ..requirements import require_precision, require_weights
     from ..target import parse_target
 
     require_precision(parse_target(args.target), args.precision)

@@ -28,11 +28,9 @@ from ..pipeline import (
     graph_phases,
     lower_phases,
     output_check,
-    require_precision,
-    require_schedules,
-    require_weights,
     run_phases,
 )
+from ..requirements import require_precision, require_schedules, require_weights
 from ..schedule.schedule_kernels import without_plans
 from ..target import has_textures, host_target, is_gpu, is_opencl, parse_target, runs_ours
 from ..transform.memory.capture_graphs import kernels_per_graph

@@ -219,7 +219,7 @@ def _roles(names: Sequence[str], given: Mapping[str, str | None], others: Collec
         if each not in roles.values() and each not in others:
             raise UserError(
                 f"Input '{each}' of the model is known neither as tokens, positions nor mask: say which it is, as "
-                f"positions='{each}', give it an array (others), or bind it to a value when the model is compiled "
+                f"ids='{each}' or positions='{each}' (`smartmem generate --ids {each}`), give it an array (others), or bind it to a value when the model is compiled "
                 f"(--value)."
             )
     if roles["ids"] is None:

@@ -15,6 +15,7 @@ from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 Dim = onnx.TensorShapeProto.Dimension
 
 _TYPES = frozenset(onnx.TensorProto.DataType.values())
+_LARGEST = 2**63 - 1  # elements along a dimension: ONNX's type for sizes, by definition
 _NO_NUMBERS = (onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
 
 
@@ -95,14 +96,18 @@ def _check_is_tensor(value: onnx.ValueInfoProto, name: str, role: str = "Input")
     untyped = role == "Output" and not value.HasField("type")  # an output may lack a type
     if value.type.WhichOneof("value") != "tensor_type" and not untyped:
         kind = (value.type.WhichOneof("value") or "value without a type").removesuffix("_type").replace("_", " ")
-        raise UserError(f"{role} '{value.name}' of {name} is a {kind}; only tensors are supported as {role.lower()}s.")
+        raise UserError(
+            f"{role} '{value.name}' of {name} is a {kind}, and only tensors are supported as {role.lower()}s: "
+            f"export the model with tensors in its place."
+        )
     number = value.type.tensor_type.elem_type
     if number not in _TYPES or (role == "Input" and number == onnx.TensorProto.UNDEFINED):
         raise UserError(f"{role} '{value.name}' of {name} has elements of no type that ONNX has; export it again.")
     if number in _NO_NUMBERS:
         kind = onnx.TensorProto.DataType.Name(number).lower()
         raise UserError(
-            f"{role} '{value.name}' of {name} has elements of type {kind}; only real numbers are supported."
+            f"{role} '{value.name}' of {name} has elements of type {kind}, and only real numbers are supported: "
+            f"cut the model where it has numbers."
         )
 
 
@@ -112,7 +117,13 @@ def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
     if not all(isinstance(size, int | np.integer) for size in shape):
         raise UserError(f"The shape {given} given for input '{value.name}' must have numbers only: give each a size.")
     if any(size < 1 for size in shape):
-        raise UserError(f"The shape {given} given for input '{value.name}' must have positive sizes only.")
+        raise UserError(
+            f"The shape {given} given for input '{value.name}' must have positive sizes only: give each at least 1."
+        )
+    if any(size > _LARGEST for size in shape):
+        raise UserError(
+            f"The shape {given} given for input '{value.name}' has a size beyond 64 bits: give smaller ones."
+        )
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         tensor.shape.dim.extend(Dim(dim_value=size) for size in shape)
@@ -120,7 +131,7 @@ def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
     if len(shape) != len(tensor.shape.dim):
         raise UserError(
             f"The shape {given} given for input '{value.name}' has {len(shape)} dimensions, but {name} "
-            f"declares {len(tensor.shape.dim)} ({_text(value)})."
+            f"declares {len(tensor.shape.dim)} ({_text(value)}): give as many."
         )
     changed = False
     for axis, (dim, size) in enumerate(zip(tensor.shape.dim, shape)):
@@ -129,7 +140,7 @@ def _write_shape(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
         if fixed != size and not size_names.is_made_up(label):
             raise UserError(
                 f"The shape {given} given for input '{value.name}' contradicts {name}, where dimension "
-                f"{axis} is {fixed} ({_text(value)})."
+                f"{axis} is {fixed} ({_text(value)}): give {fixed} there."
             )
         changed |= not _is_fixed(dim)
         dim.dim_value = size

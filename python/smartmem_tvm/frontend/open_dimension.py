@@ -231,6 +231,7 @@ class _Group:
         try:
             loaded = {items: self._loaded(items) for items in self.probes}
             work = self._proved(loaded)
+            self._require_same_at_bound(loaded)
         except (
             Mixed,
             UserError,
@@ -250,6 +251,7 @@ class _Group:
         loaded = {items: self._loaded(items) for items in (1, *self.probes)}
         work = self._proved(loaded)
         require_same_graph(loaded[self.probes[0]][1], loaded[1][1], (self.probes[0], 1))
+        self._require_same_at_bound(loaded)
         return {"least": self.range.least, "most": self.range.most, **_places(work)}
 
     def _tiles(self, loaded: dict, work: ItemWork) -> list[tuple[Model, tvm.IRModule]]:
@@ -288,6 +290,12 @@ class _Group:
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
         return work
+
+    def _require_same_at_bound(self, loaded: Mapping) -> None:
+        """Refuse a model that cuts more items than the probes have, as a slice of the first 50."""
+        most = self.range.most
+        if most not in loaded:
+            require_same_graph(loaded[self.probes[0]][1], self._loaded(most)[1], (self.probes[0], most))
 
     def _require_same(self, one: tvm.IRModule, other: tvm.IRModule, items: int) -> None:
         try:

@@ -12,7 +12,8 @@ from tvm import relax
 from smartmem_tvm.frontend.relax_module import NotOpen, opened_module, with_dispatch
 from smartmem_tvm.ir.symbolic_inputs import symbolic_functions
 from smartmem_tvm.options import Options
-from smartmem_tvm.pipeline import phases_of, require_precision, require_schedules, run_phases
+from smartmem_tvm.pipeline import phases_of, run_phases
+from smartmem_tvm.requirements import require_precision, require_schedules, require_weights
 from smartmem_tvm.target import is_cpu
 
 _logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ def relax_pipeline(**options) -> tvm.transform.Pass:
     ------
     TypeError
         If an option does not exist.
+    UserError
+        When a module is compiled, if its target lacks schedules or the precision, or the weights are not known.
     """
     known = {field.name for field in fields(Options)}
     if set(options) - known:
@@ -44,10 +47,11 @@ def relax_pipeline(**options) -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="smartmem.pipeline")
     def pipeline(mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
+        if chosen.schedule:
+            require_schedules(target)
+        require_precision(target, chosen.precision)
+        require_weights(chosen.weights)
         if not symbolic_functions(mod):
-            if chosen.schedule:
-                require_schedules(target)
-            require_precision(target, chosen.precision)
             return run_phases(mod, phases_of(target), chosen)
         try:
             if target is not None and not is_cpu(target):

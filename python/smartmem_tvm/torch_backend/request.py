@@ -47,7 +47,7 @@ class Request:
         if target is None and device in _TARGETS:
             target = parse_target(_TARGETS[device])
         if target is not None and self.options.precision != FLOAT:
-            from ..pipeline import require_precision  # the whole compiler, which what is kept on disk does not need
+            from ..requirements import require_precision  # the whole compiler, which what is kept on disk does not need
 
             require_precision(target, self.options.precision)
         return target
