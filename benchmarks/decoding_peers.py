@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A token of the Llama of `decoding.py` beside onnxruntime-genai and llama.cpp, in one process, on one thread.
+"""A token of the Llama of `decoding.py` beside llama.cpp, onnxruntime-genai and ONNX Runtime, in one process.
 
-pip install gguf onnxruntime-genai xllamacpp
-python benchmarks/decoding_peers.py --json out.json     # caches of 256 and of 2,048 rows
-python benchmarks/decoding_peers.py --layers 2 --rows 256
-python benchmarks/decoding_peers.py --memory            # a folder's size, and the peak of 2,048 tokens in a new process
+pip install onnxruntime-genai xllamacpp "smartmem-tvm[gguf]"
+python benchmarks/decoding_peers.py --json out.json       # caches of 256 and of 2,048 rows, weights in float32
+python benchmarks/decoding_peers.py --weights q4_0        # in four bits, ours and llama.cpp from the same GGUF file
+python benchmarks/decoding_peers.py --layers 2 --rows 256 --work FOLDER   # files are kept, and used again
+python benchmarks/decoding_peers.py --memory              # a folder's size, and the peaks of 2,048 tokens
 
-All have the same weights in float32, read the same prompt, and write the last tokens that the caches have room for, in
-turns of some tokens each. onnxruntime-genai gets the network as its own builder writes it, with GroupQueryAttention and
-caches that past and present share; llama.cpp gets a GGUF file. Times are processor time of the whole process. The limit
-is the time in which the weights of a token and the rows before it can be read, as in `decoding.py`.
+All have one thread and the same weights, read the same prompt, and write the last tokens that the caches have room for,
+in turns of some tokens each. All files are read from the disk. ONNX Runtime gets the file that this package compiles, and its caches back by I/O binding;
+`decoder_files.py` writes what the others read. Times are processor time of the whole process. The limit is the time in
+which the weights of a token and the rows before it can be read, as in `decoding.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -28,11 +30,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from decoder_network import TENSOR, Decoder, _Writer
-from onnx import TensorProto, helper, numpy_helper
+from decoder_files import FLOAT32, Q4_0, WEIGHTS, row_bytes, token_bytes, write_genai, write_gguf
+from decoder_network import TENSOR, Decoder
 
 TURN = 8  # tokens of a system in a turn. Chosen: llama.cpp's server takes as long as one token to begin.
-SYSTEMS = ("smartmem", "onnxruntime-genai", "llama.cpp")
+PROMPT = 64  # tokens of a prompt that are read at once. Chosen: as phones do; the folder's second size.
 _NEWLINE = "\n"
 
 
@@ -41,170 +43,85 @@ def network(rows: int, layers: int) -> Decoder:
     return Decoder(32000, 768, layers, 12, 4, 2048, rows, "tokens", TENSOR)
 
 
-class _Grouped(_Writer):
-    """The network with GroupQueryAttention of ONNX Runtime, as onnxruntime-genai's builder writes it."""
-
-    def angles(self) -> tuple[str, str]:
-        rates = 1.0 / 10000 ** (np.arange(0, self.sizes.head, 2) / self.sizes.head)
-        table = np.outer(np.arange(self.sizes.capacity), rates).astype("float32")
-        return self.constant(np.cos(table)), self.constant(np.sin(table))
-
-    def mask(self) -> str:
-        total = self.emit("Gather", self.emit("Shape", "attention_mask"), self.constant(np.int64(1)), axis=0)
-        self.total = self.emit("Cast", total, to=TensorProto.INT32)
-        last = self.emit("Sub", self.emit("ReduceSum", "attention_mask", self.ints(1), keepdims=0), self.ints(1))
-        return self.emit("Cast", last, to=TensorProto.INT32)
-
-    def heads(self, x: str, _count: int) -> str:
-        return x
-
-    def attended(self, x: str, number: int, heads: tuple[str, str, str], cos: str, sin: str, mask: str) -> str:
-        sizes, past = self.sizes, [f"past_key_values.{number}.{part}" for part in ("key", "value")]
-        given = [*heads, *past, mask, self.total, cos, sin]
-        results = [f"mixed_{number}", *(name.replace("past_key_values", "present") for name in past)]
-        attrs = {"num_heads": sizes.heads, "kv_num_heads": sizes.key_heads, "do_rotary": 1}
-        self.nodes.append(helper.make_node("GroupQueryAttention", given, results, domain="com.microsoft", **attrs))
-        return self.emit("Add", x, self.emit("MatMul", results[0], self.matrix(sizes.width, sizes.width)))
-
-    def model(self) -> onnx.ModelProto:
-        sizes, info = self.sizes, helper.make_tensor_value_info
-        x = self.emit("Gather", self.matrix(sizes.vocabulary, sizes.width), "input_ids", axis=0)
-        (cos, sin), mask = self.angles(), self.mask()
-        for number in range(sizes.layers):
-            x = self.layer(x, number, cos, sin, mask)
-        self.emit("MatMul", self.norm(x), self.matrix(sizes.width, sizes.vocabulary), name="logits")
-        cache = ["batch", sizes.key_heads, "rows", sizes.head]
-        inputs = [
-            info("input_ids", TensorProto.INT64, ["batch", "n"]),
-            info("attention_mask", TensorProto.INT64, ["batch", "all"]),
-        ]
-        inputs += [info(name, TensorProto.FLOAT, cache) for name in sizes.caches]
-        outputs = [info("logits", TensorProto.FLOAT, ["batch", "n", sizes.vocabulary])]
-        outputs += [info(name.replace("past_key_values", "present"), TensorProto.FLOAT, cache) for name in sizes.caches]
-        graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.weights)
-        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def write_genai(sizes: Decoder, folder: Path) -> None:
-    """Write a folder of onnxruntime-genai."""
-    onnx.save(_Grouped(sizes).model(), folder / "model.onnx")
-    caches = {f"past_{part}_names": f"past_key_values.%d.{part}" for part in ("key", "value")}
-    decoder = {
-        "session_options": {"log_id": "decoder", "intra_op_num_threads": 1, "provider_options": []},
-        "filename": "model.onnx",
-        "head_size": sizes.head,
-        "hidden_size": sizes.width,
-        "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask", **caches},
-        "outputs": {
-            "logits": "logits",
-            **{
-                name.replace("past", "present"): form.replace("past_key_values", "present")
-                for name, form in caches.items()
-            },
-        },
-        "num_attention_heads": sizes.heads,
-        "num_hidden_layers": sizes.layers,
-        "num_key_value_heads": sizes.key_heads,
-    }
-    ids = {"bos_token_id": 1, "eos_token_id": sizes.vocabulary - 1, "pad_token_id": 0}
-    model = {
-        "type": "llama",
-        "context_length": sizes.capacity,
-        "decoder": decoder,
-        "vocab_size": sizes.vocabulary,
-        **ids,
-    }
-    search = {"do_sample": False, "max_length": sizes.capacity, "past_present_share_buffer": True}
-    (folder / "genai_config.json").write_text(json.dumps({"model": model, "search": search}))
-
-
-def write_gguf(sizes: Decoder, path: Path) -> None:
-    """Write the network as a GGUF file in float32."""
-    import gguf
-
-    weights = [numpy_helper.to_array(each) for each in sizes.model().graph.initializer]
-    tables = (max(sizes.capacity, 8), sizes.head)
-    matrices = iter([each for each in weights if each.ndim == 2 and each.dtype == np.float32 and each.shape != tables])
-    norms = iter([each for each in weights if each.shape == (sizes.width,)])
-    out = gguf.GGUFWriter(str(path), "llama")
-    for name, value in (
-        ("context_length", sizes.capacity),
-        ("embedding_length", sizes.width),
-        ("block_count", sizes.layers),
-        ("feed_forward_length", sizes.inner),
-        ("head_count", sizes.heads),
-        ("head_count_kv", sizes.key_heads),
-        ("layer_norm_rms_eps", 1e-5),
-        ("rope_freq_base", 10000.0),
-        ("rope_dimension_count", sizes.head),
-        ("vocab_size", sizes.vocabulary),
-    ):
-        getattr(out, f"add_{name}")(value)
-    out.add_tokenizer_model("llama")
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{each:02X}>" for each in range(256))]
-    tokens += [f"t{each}" for each in range(len(tokens), sizes.vocabulary)]
-    kinds = [2, 3, 3, *[6] * 256, *[1] * (sizes.vocabulary - 259)]
-    out.add_token_list(tokens)
-    out.add_token_scores([0.0] * len(tokens))
-    out.add_token_types(kinds)
-
-    def pairs(matrix: np.ndarray, heads: int) -> np.ndarray:
-        """Return rows in the order of llama.cpp, which turns neighbours."""
-        turned = matrix.T.reshape(heads, 2, sizes.head // 2, matrix.shape[0]).swapaxes(1, 2)
-        return np.ascontiguousarray(turned.reshape(matrix.shape[::-1]))
-
-    out.add_tensor("token_embd.weight", next(matrices))
-    for layer in range(sizes.layers):
-        start = f"blk.{layer}."
-        out.add_tensor(start + "attn_norm.weight", next(norms))
-        out.add_tensor(start + "attn_q.weight", pairs(next(matrices), sizes.heads))
-        out.add_tensor(start + "attn_k.weight", pairs(next(matrices), sizes.key_heads))
-        for name in ("attn_v", "attn_output"):
-            out.add_tensor(f"{start}{name}.weight", np.ascontiguousarray(next(matrices).T))
-        out.add_tensor(start + "ffn_norm.weight", next(norms))
-        for name in ("ffn_gate", "ffn_up", "ffn_down"):
-            out.add_tensor(f"{start}{name}.weight", np.ascontiguousarray(next(matrices).T))
-    out.add_tensor("output_norm.weight", next(norms))
-    out.add_tensor("output.weight", np.ascontiguousarray(next(matrices).T))
-    out.write_header_to_file()
-    out.write_kv_data_to_file()
-    out.write_tensors_to_file()
-    out.close()
-
-
-class Ours:
-    """`Decoder` of this package."""
-
-    def __init__(self, folder: Path):
-        import smartmem_tvm as sm
-
-        self.decoder = sm.Decoder(folder)
+class Stepwise:
+    """A system that takes tokens and gives scores."""
 
     def begin(self, prompt: list[int]) -> None:
-        """Read a prompt."""
-        self.decoder.reset()
-        self.next = int(self.decoder.feed(prompt).argmax())
+        """Read a prompt, at the beginning of a sequence."""
+        for at in range(0, len(prompt), PROMPT):
+            self.next = self.step(prompt[at : at + PROMPT], at)
+        self.place = len(prompt)
 
     def write(self, count: int) -> tuple[list[int], list[float]]:
-        """Return tokens, and seconds of each but the first, which is known."""
+        """Return tokens, and seconds of each."""
         found, seconds = [], []
         for _ in range(count):
             start = time.process_time()
             found.append(self.next)
-            self.next = int(self.decoder.feed([self.next]).argmax())
+            self.next = self.step([self.next], self.place)
             seconds.append(time.process_time() - start)
+            self.place += 1
         return found, seconds
+
+    def step(self, ids: list[int], place: int) -> int:
+        """Append tokens at a place of the sequence; return the token with the largest score."""
+        raise NotImplementedError
+
+
+class Ours(Stepwise):
+    """`Decoder` of this package."""
+
+    def __init__(self, sizes: Decoder, work: Path, weights: str, *options: str):
+        import smartmem_tvm as sm
+
+        self.decoder = sm.Decoder(compiled(sizes, work, weights, *options))
+
+    def begin(self, prompt: list[int]) -> None:
+        """Read a prompt."""
+        self.decoder.reset()
+        super().begin(prompt)
+
+    def step(self, ids: list[int], place: int) -> int:
+        """Append tokens."""
+        return int(self.decoder.feed(ids).argmax())
+
+
+class OnnxRuntime(Stepwise):
+    """ONNX Runtime: results of a run become the caches of the next one, without a copy by this program."""
+
+    def __init__(self, sizes: Decoder, work: Path):
+        import onnxruntime
+
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads, settings.log_severity_level = 1, 3
+        self.session = onnxruntime.InferenceSession(onnx_file(sizes, work), settings, ["CPUExecutionProvider"])
+        make = onnxruntime.OrtValue.ortvalue_from_numpy
+        self.held, self.spare = ({n: make(np.zeros(sizes.cache, "float32")) for n in sizes.caches} for _ in range(2))
+
+    def step(self, ids: list[int], place: int) -> int:
+        """Append tokens."""
+        binding = self.session.io_binding()
+        binding.bind_cpu_input("input_ids", np.array([ids]))
+        binding.bind_cpu_input("position_ids", np.arange(place, place + len(ids))[None])
+        binding.bind_output("logits")
+        for name in self.held:
+            binding.bind_ortvalue_input(name, self.held[name])
+            binding.bind_ortvalue_output(name.replace("past_key_values", "present"), self.spare[name])
+        self.session.run_with_iobinding(binding)
+        self.held, self.spare = self.spare, self.held
+        return int(binding.get_outputs()[0].numpy()[0, -1].argmax())
 
 
 class Genai:
     """onnxruntime-genai."""
 
-    def __init__(self, folder: Path, rows: int):
+    def __init__(self, sizes: Decoder, work: Path, weights: str):
         import onnxruntime_genai
 
-        self.package, self.rows = onnxruntime_genai, rows
-        self.model = onnxruntime_genai.Model(str(folder))
+        self.package, self.rows, folder = onnxruntime_genai, sizes.capacity, work / f"genai_{weights}"
+        if not folder.exists():
+            write_genai(sizes, folder, weights)
+        self.model = onnxruntime_genai.Model(str(from_disk(folder)))
 
     def begin(self, prompt: list[int]) -> None:
         """Read a prompt."""
@@ -227,14 +144,16 @@ class Genai:
 class LlamaCpp:
     """llama.cpp by its server, without HTTP."""
 
-    def __init__(self, path: Path, rows: int):
+    def __init__(self, sizes: Decoder, work: Path, weights: str, flash: bool):
         import xllamacpp
 
-        params = xllamacpp.CommonParams()
-        params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(path), rows, 1, False
+        params, kind = xllamacpp.CommonParams(), xllamacpp.llama_flash_attn_type
+        params.model.path, params.n_ctx = str(gguf_file(sizes, work, weights)), sizes.capacity
+        params.n_parallel, params.warmup = 1, False
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED  # slower here
+        names = {True: "LLAMA_FLASH_ATTN_TYPE_ENABLED", False: "LLAMA_FLASH_ATTN_TYPE_DISABLED"}
+        params.flash_attn_type = getattr(kind, names[flash])
         self.server, self.ids = xllamacpp.Server(params), []
 
     def begin(self, prompt: list[int]) -> None:
@@ -253,37 +172,80 @@ class LlamaCpp:
 
         self._asked(count, take)
         self.ids += found[:count]
-        return found[:count], np.diff(times[:count]).tolist()
+        return found[:count], [0.0, *np.diff(times[:count]).tolist()]
 
     def _asked(self, count: int, take: Callable[[dict], None]) -> None:
         request = {"prompt": self.ids, "n_predict": count, "temperature": 0, "cache_prompt": True, "stream": True}
         self.server.handle_completions({**request, "ignore_eos": True}, take)
 
 
-def compiled(sizes: Decoder, folder: Path) -> Path:
-    """Compile the network with the command line, for one token and for prompts."""
+SYSTEMS: dict[str, Callable] = {
+    "smartmem": lambda sizes, work, weights: Ours(sizes, work, weights),
+    "smartmem, rows in bytes": lambda sizes, work, weights: Ours(sizes, work, weights, "--activations", "int8"),
+    "onnxruntime": lambda sizes, work, _: OnnxRuntime(sizes, work),
+    "onnxruntime-genai": Genai,
+    "llama.cpp": lambda sizes, work, weights: LlamaCpp(sizes, work, weights, flash=False),
+    "llama.cpp, flash attention": lambda sizes, work, weights: LlamaCpp(sizes, work, weights, flash=True),
+}
+_NOT_IN = {FLOAT32: {"smartmem, rows in bytes"}, Q4_0: {"onnxruntime"}}
+"""Systems that these weights leave out: bytes are for codes, and ONNX Runtime's file is in floats."""
+
+
+def from_disk(path: Path) -> Path:
+    """Return a file or folder that the next reader gets from the disk, as after a restart.
+
+    Linux keeps a file that was just written in pages as small as the writes were, in which it is read up to 1.4x as
+    slowly.
+    """
+    for each in path.rglob("*") if path.is_dir() else [path]:
+        with each.open("rb") as file:
+            os.fsync(file)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return path
+
+
+def onnx_file(sizes: Decoder, work: Path) -> Path:
+    """Return the network as an ONNX file."""
+    path = work / "network.onnx"
+    if not path.exists():
+        onnx.save(sizes.model(), path)
+    return from_disk(path)
+
+
+def gguf_file(sizes: Decoder, work: Path, weights: str) -> Path:
+    """Return the network as a GGUF file."""
+    path = work / f"network_{weights}.gguf"
+    if not path.exists():
+        write_gguf(sizes, path, weights)
+    return from_disk(path)
+
+
+def compiled(sizes: Decoder, work: Path, weights: str, *options: str) -> Path:
+    """Compile the network with the command line, for one token and for prompts; return the folder."""
     from smartmem_tvm.cli import main
 
-    onnx.save(sizes.model(), folder / "network.onnx")
-    shapes = [word for name in ("input_ids", "position_ids") for word in ("--shape", f"{name}:1,{{1,64}}")]
-    assert main(["compile", str(folder / "network.onnx"), "-o", str(folder / "ours"), "--cache", "auto", *shapes]) == 0
-    return folder / "ours"
+    folder = work / "_".join(["ours", weights, *(each.strip("-") for each in options)])
+    if folder.exists():
+        return from_disk(folder)
+    shapes = [f"{name}:1,{{1,{PROMPT}}}" for name in ("input_ids", "position_ids")]
+    path = onnx_file(sizes, work) if weights == FLOAT32 else gguf_file(sizes, work, weights)
+    if weights != FLOAT32:
+        shapes.append(f"{sizes.caches[0]}:{','.join(map(str, sizes.cache))}")
+    words = [word for each in shapes for word in ("--shape", each)]
+    assert main(["compile", str(path), "-o", str(folder), "--cache", "auto", *words, *options]) == 0
+    return from_disk(folder)
 
 
-def measured(rows: int, layers: int, tokens: int, folder: Path, names: Sequence[str]) -> dict:
+def measured(sizes: Decoder, weights: str, tokens: int, work: Path, names: Sequence[str]) -> dict:
     """Write the last tokens of caches with these systems, in turns; return milliseconds."""
     from decoding import Reader
 
-    sizes = network(rows, layers)
-    makers = {"smartmem": ours, "onnxruntime-genai": genai, "llama.cpp": llama_cpp}
-    systems = {name: makers[name](sizes, folder) for name in names}
-    prompt = np.random.default_rng(0).integers(300, sizes.vocabulary, rows - tokens - 2).tolist()
+    systems = {name: SYSTEMS[name](sizes, work, weights) for name in names}
+    prompt = np.random.default_rng(0).integers(300, sizes.vocabulary, sizes.capacity - tokens - 2).tolist()
     for each in systems.values():
         each.begin(prompt)
-    matrices = [each for each in sizes.model().graph.initializer if len(each.dims) == 2][1:]
-    row = 4 * len(sizes.caches) * sizes.key_heads * sizes.head
-    weights = sum(4 * int(np.prod(each.dims)) for each in matrices) - 2 * 4 * sizes.capacity * sizes.head
-    reader = Reader(weights + rows * row, 1)
+    nbytes = token_bytes(sizes, weights) + sizes.capacity * row_bytes(sizes)
+    reader = Reader(nbytes, 1)
     found: dict[str, list[int]] = {name: [] for name in systems}
     times: dict[str, list[float]] = {name: [] for name in (*systems, "limit")}
     for _ in range(tokens // TURN):
@@ -295,48 +257,39 @@ def measured(rows: int, layers: int, tokens: int, folder: Path, names: Sequence[
             start = time.process_time()
             reader()
             times["limit"].append(time.process_time() - start)
-    same = {name: ids == found[names[0]] for name, ids in found.items()}
+    first = next(iter(found.values()))
     return {
-        "rows": rows,
-        "layers": layers,
+        "rows": sizes.capacity,
+        "layers": sizes.layers,
+        "weights": weights,
         "tokens": tokens,
-        "same_ids": same,
-        "read_bytes": weights + rows * row,
-        **{
-            name: {"least_ms": min(each) * 1e3, "median_ms": statistics.median(each) * 1e3}
-            for name, each in times.items()
-        },
+        "same_ids": {name: ids == first for name, ids in found.items()},
+        "read_bytes": nbytes,
+        **{name: _summary(each, times["limit"]) for name, each in times.items()},
     }
 
 
-def ours(sizes: Decoder, folder: Path) -> Ours:
-    """Compile the network."""
-    return Ours(compiled(sizes, folder))
+def _summary(seconds: list[float], limit: list[float]) -> dict[str, float]:
+    least, median = min(seconds), statistics.median(seconds)
+    return {
+        "least_ms": round(least * 1e3, 2),
+        "median_ms": round(median * 1e3, 2),
+        "of_limit": round(least / min(limit), 3),
+        "median_of_limit": round(median / statistics.median(limit), 3),
+    }
 
 
-def genai(sizes: Decoder, folder: Path) -> Genai:
-    """Write a folder of onnxruntime-genai and load it."""
-    (folder / "genai").mkdir()
-    write_genai(sizes, folder / "genai")
-    return Genai(folder / "genai", sizes.capacity)
-
-
-def llama_cpp(sizes: Decoder, folder: Path) -> LlamaCpp:
-    """Write a GGUF file and load it."""
-    write_gguf(sizes, folder / "network.gguf")
-    return LlamaCpp(folder / "network.gguf", sizes.capacity)
-
-
-def memory(rows: int, layers: int, folder: Path) -> dict:
+def memory(sizes: Decoder, work: Path) -> dict:
     """Return the bytes of a compiled folder, and the peak of a process that fills its caches."""
-    sizes = network(rows, layers)
-    ours = compiled(sizes, folder)
-    weights = json.loads((ours / "manifest.json").read_text())["memory_bytes"]["weights"]
-    arguments = [sys.executable, __file__, "--fill", str(ours)]
+    folder = compiled(sizes, work, FLOAT32)
+    weights = json.loads((folder / "manifest.json").read_text())["memory_bytes"]["weights"]
+    arguments = [sys.executable, __file__, "--fill", str(folder)]
     child = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    caches = 4 * len(sizes.caches) * sizes.key_heads * sizes.head * rows
-    bytes_of_folder = sum(each.stat().st_size for each in ours.rglob("*") if each.is_file())
-    return {"rows": rows, "weights": weights, "folder": bytes_of_folder, "caches": caches, **json.loads(child.stdout)}
+    file = onnx_file(sizes, work).stat().st_size
+    of_folder = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+    caches = row_bytes(sizes) * sizes.capacity
+    facts = {"rows": sizes.capacity, "file": file, "weights": weights, "folder": of_folder, "caches": caches}
+    return {**facts, **json.loads(child.stdout)}
 
 
 def fill(folder: str) -> dict:
@@ -348,8 +301,7 @@ def fill(folder: str) -> dict:
     sm.Decoder  # noqa: B018 - loads the package
     before = peak_mb()
     writer = sm.Decoder(folder)
-    tokens = writer.capacity - 64
-    ids = writer.generate(list(range(300, 364)), tokens)
+    ids = writer.generate(list(range(300, 300 + PROMPT)), writer.capacity - PROMPT)
     return {"tokens": len(ids), "before_mb": before, "peak_mb": peak_mb()}
 
 
@@ -358,8 +310,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[256, 2048])
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
+    parser.add_argument("--weights", choices=WEIGHTS, default=FLOAT32)
+    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--memory", action="store_true", help="sizes and peaks, in place of times")
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="for files and folders; by default a temporary one")
     parser.add_argument("--fill", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
@@ -370,11 +324,16 @@ def main() -> None:
     from smartmem_tvm.tune.host import set_threads, usable_cores
 
     set_threads(1)
+    names = [each for each in args.systems if each not in _NOT_IN[args.weights]]
     found = []
     for rows in args.rows[-1:] if args.memory else args.rows:
-        with tempfile.TemporaryDirectory() as folder:
-            work = memory(rows, args.layers, Path(folder)) if args.memory else None
-            found.append(work or measured(rows, args.layers, args.tokens, Path(folder), args.systems))
+        sizes = network(rows, args.layers)
+        with tempfile.TemporaryDirectory() as temporary:
+            work = args.work / f"{rows}_{args.layers}" if args.work else Path(temporary)
+            work.mkdir(parents=True, exist_ok=True)
+            found.append(
+                memory(sizes, work) if args.memory else measured(sizes, args.weights, args.tokens, work, names)
+            )
             print(json.dumps(found[-1]), flush=True)
     if args.json is not None:
         facts = {"machine": machine(usable_cores()), "threads": 1, "date": str(date.today())}

