@@ -6,6 +6,7 @@ python benchmarks/open_dimension.py                                       # ResN
 python benchmarks/open_dimension.py bert.onnx ids:1..8,64 mask:1..8,64 --items 1 5 8
 python benchmarks/open_dimension.py bert.onnx ids:1,1..128 mask:1,1..128 --items 1 7 16 37 64 100 128 --rounds 50
 python benchmarks/open_dimension.py rec.onnx x:1,3,48,32..320 --check     # no times: results and kernels at 20 sizes
+python benchmarks/open_dimension.py --table FOLDER --rounds 30             # the networks that open_networks.py wrote
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import time
+from datetime import date
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
@@ -35,6 +39,25 @@ from smartmem_tvm.graph_report import graph_cost
 
 _SIZES = 20  # sizes that are checked
 _SPREAD = 10  # primes among them, less one
+OUTPUT = Path(__file__).with_name("open_dimension.json")
+_BATCH, _TOKENS = [1, 3, 8], [1, 7, 24, 41, 64]
+_PICTURES, _IDS = ["x:1..8,3,224,224"], ["ids:1,1..64"]
+_MASKED = [*_IDS, "mask:1,1..64"]
+TABLE = {
+    "resnet18": (_PICTURES, _BATCH),
+    "mobilenetv3_small": (_PICTURES, _BATCH),
+    "bert": (_MASKED, _TOKENS),
+    "distilbert": (_MASKED, _TOKENS),
+    "roberta": (_MASKED, _TOKENS),
+    "t5_encoder": (_MASKED, _TOKENS),
+    "gpt2_last": (_MASKED, _TOKENS),
+    "whisper_encoder": (["x:1,80,40..56"], [40, 47, 56]),
+    "gru_tagger": (_IDS, _TOKENS),
+    "bilstm_tagger": (_IDS, _TOKENS),
+    "text_cnn": (["ids:1,5..64"], [5, 7, 24, 41, 64]),
+    "attacut-c": (["input:1,1..80"], [1, 7, 24, 41, 80]),
+}
+"""Network -> shapes of its inputs, and the sizes that are measured."""
 
 
 def processor_ms(calls: list, rounds: int) -> list[float]:
@@ -105,8 +128,74 @@ def check(name: str, source: str, shapes: list[str]) -> dict:
     return {**facts, "items, kernels, layout kernels, static kernels, static layout kernels": kernels}
 
 
+def measured(name: str, source: str | onnx.ModelProto, shapes: list[str], items: list[int], rounds: int) -> dict:
+    """Return the times of each size beside a static compile and ONNX Runtime, and what the tiles have of kernels."""
+    start = time.process_time()
+    found = read_open(source, parse_lists(shapes))
+    seconds = time.process_time() - start
+    # The open model is compiled last: the first model of a process reads its weights up to 1.2 times as slowly.
+    statics = [_static(found, each) for each in items]
+    start = time.process_time()
+    model = smartmem_tvm.compile(found.module)
+    seconds += time.process_time() - start
+    session, rows, runs = reference(source), [], []
+    for count, (arrays, static, alone) in zip(items, statics, strict=True):
+        wanted, got = session.run(None, arrays), model.run(arrays)
+        error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(got, wanted, strict=True))
+        runs += [partial(model.run, arrays), partial(static.run, arrays), partial(session.run, None, arrays)]
+        kernels = graph_cost(static.graph)
+        rows.append({"items": count, "error": error, "static_compile_s": alone})
+        rows[-1] |= {"static_kernels": kernels.kernels, "layout": kernels.layout_kernels}
+    times = processor_ms(runs, rounds)
+    for row, each in zip(rows, zip(times[::3], times[1::3], times[2::3])):
+        row |= dict(zip(("open_ms", "static_ms", "onnxruntime_ms"), each, strict=True))
+    tiles = {
+        each["items"]: (cost.kernels, cost.layout_kernels)
+        for group in model.open
+        for each in group["tiles"]
+        for cost in [graph_cost(model.graph, each["function"])]
+    }
+    return {
+        "model": name,
+        "shapes": shapes,
+        "compile_s": seconds,
+        "kernels and layout kernels of tiles": tiles,
+        "to_static": geometric_mean(each["open_ms"] / each["static_ms"] for each in rows),
+        "to_onnxruntime": geometric_mean(each["open_ms"] / each["onnxruntime_ms"] for each in rows),
+        "sizes": rows,
+    }
+
+
+def table(folder: Path, names: list[str], rounds: int, output: Path) -> None:
+    """Measure the networks of the table that a folder has, each in a process of its own, and keep their rows."""
+    content = json.loads(output.read_text())
+    kept = {each["model"]: each for each in content.get("timed", {}).get("rows", ())}
+    for name, (shapes, items) in TABLE.items():
+        file = folder / f"{name}.onnx"
+        if not file.is_file() or (names and name not in names):
+            continue
+        command = [sys.executable, __file__, str(file), *shapes, "--rounds", str(rounds), "--items", *map(str, items)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        if found.returncode:
+            print(f"{name}: {found.stderr.strip().splitlines()[-1]}", flush=True)
+            continue
+        kept[name] = json.loads(found.stdout.splitlines()[-1])
+        print(json.dumps({key: kept[name][key] for key in ("model", "to_static", "to_onnxruntime")}), flush=True)
+        rows = [kept[each] for each in TABLE if each in kept]
+        means = {key: geometric_mean(row[key] for row in rows) for key in ("to_static", "to_onnxruntime")}
+        timed = {"machine": _machine(), "rounds": rounds, **means, "rows": rows}
+        output.write_text(json.dumps({**content, "timed": timed}, indent=1) + "\n")
+
+
+def _machine() -> str:
+    """Return the processor, the day, and how many programs wait for its cores."""
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    processor = models[0].partition(":")[2].strip() if models else "a processor without a name"
+    return f"{processor}, {date.today()}, one thread, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
 def main() -> None:
-    """Measure one network."""
+    """Measure one network, or those of the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", help="an ONNX file (default: ResNet-18)")
     parser.add_argument("shapes", nargs="*", help="shapes of its inputs, one dimension a range (default: x:1..16,...)")
@@ -115,45 +204,19 @@ def main() -> None:
     parser.add_argument(
         "--check", action="store_true", help="compare results and kernels at twenty sizes, without times"
     )
+    parser.add_argument("--table", type=Path, metavar="FOLDER", help="measure the networks that a folder has")
+    parser.add_argument("--names", nargs="+", default=[], help="of the table, those to measure (default: all)")
+    parser.add_argument("-o", "--output", type=Path, default=OUTPUT, help=f"rows of --table (default: {OUTPUT.name})")
     args = parser.parse_args()
-    if args.check:
-        print(json.dumps(check(Path(args.model).stem, args.model, args.shapes)))
+    if args.table is not None:
+        table(args.table, args.names, args.rounds, args.output)
         return
-    source = args.model or resnet18()
-    start = time.process_time()
-    found = read_open(source, parse_lists(args.shapes or ["x:1..16,3,224,224"]))
-    seconds = time.process_time() - start
-    # The open model is compiled last: the first model of a process reads its weights up to 1.2 times as slowly.
-    statics = [_static(found, items) for items in args.items]
-    start = time.process_time()
-    model = smartmem_tvm.compile(found.module)
-    seconds += time.process_time() - start
-    session, rows, runs = reference(source), [], []
-    for items, (arrays, static, alone) in zip(args.items, statics, strict=True):
-        wanted, got = session.run(None, arrays), model.run(arrays)
-        error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(got, wanted, strict=True))
-        runs += [partial(model.run, arrays), partial(static.run, arrays), partial(session.run, None, arrays)]
-        kernels = graph_cost(static.graph)
-        rows.append({"items": items, "error": error, "static_compile_s": alone})
-        rows[-1] |= {"static_kernels": kernels.kernels, "layout": kernels.layout_kernels}
-    times = processor_ms(runs, args.rounds)
-    for row, each in zip(rows, zip(times[::3], times[1::3], times[2::3])):
-        row |= dict(zip(("open_ms", "static_ms", "onnxruntime_ms"), each, strict=True))
-        print(json.dumps(row), flush=True)
-    tiles = {
-        each["items"]: (cost.kernels, cost.layout_kernels)
-        for group in model.open
-        for each in group["tiles"]
-        for cost in [graph_cost(model.graph, each["function"])]
-    }
-    facts = {
-        "model": Path(args.model).stem if args.model else "ResNet-18",
-        "compile_s": seconds,
-        "kernels and layout kernels of tiles": tiles,
-        "to_static": geometric_mean(each["open_ms"] / each["static_ms"] for each in rows),
-        "to_onnxruntime": geometric_mean(each["open_ms"] / each["onnxruntime_ms"] for each in rows),
-    }
-    print(json.dumps(facts))
+    name = Path(args.model).stem if args.model else "ResNet-18"
+    if args.check:
+        print(json.dumps(check(name, args.model, args.shapes)))
+        return
+    shapes = args.shapes or ["x:1..16,3,224,224"]
+    print(json.dumps(measured(name, args.model or resnet18(), shapes, args.items, args.rounds)))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from matmul_model import matmuls
+from open_models import sentence
 from rpc_processes import device, tracker
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
@@ -97,6 +99,30 @@ def test_a_row_for_each_size(smartmem, symbolic_path, address, tmp_path):
     arrays = ("--input", tmp_path / "x.npy")
     refused = smartmem("measure", tmp_path / "out", *where, *arrays)
     assert refused.code == 2 and "has arrays of one size" in refused.err
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+def test_some_sizes_of_an_open_batch_and_an_open_length(smartmem, address, tmp_path, target):
+    proto = sentence()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(proto, tmp_path / "m.onnx")
+    shape = ("--shape", "x:1..3,3..5", "--target", target)
+    assert smartmem("compile", tmp_path / "m.onnx", *shape, "-o", tmp_path / "out").code == 0
+    where = ("--tracker", address, "--key", "here", *SMALL)
+    found = smartmem("measure", tmp_path / "out", *where, "--sizes", "1x3,3x5", "--json")
+    assert found.code == 0, found.err
+    one, three = found.data["sizes"]
+    assert (one["size"], three["size"]) == ("x 1x3", "x 3x5")
+    assert one["correct"] and three["correct"] and three["deterministic"] and three["latency_ms"]["runs"] == 8
+    counts = [sum(kernel["launches"] for kernel in each["kernels"]) for each in (one, three)]
+    assert counts[1] == 3 * counts[0] > 0, "an item after the other"
+    np.save(tmp_path / "x.npy", np.ones((2, 4), "int64"))
+    found = smartmem("measure", tmp_path / "out", *where, "--input", tmp_path / "x.npy", "--json")
+    assert [each["size"] for each in found.data["sizes"]] == ["x 2x4"] and found.code == 0
+    for wrong, said in ((("--sizes", "4x3"), "names '4x3'"), (("--layers",), "has an open dimension")):
+        refused = smartmem("measure", tmp_path / "out", *where, *wrong)
+        assert refused.code == 2 and said in refused.err and refused.err.count("\n") == 1
 
 
 def test_kernels_that_take_longer_than_the_network(smartmem, compiled, address, monkeypatch):

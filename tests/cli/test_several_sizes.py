@@ -184,7 +184,45 @@ def test_a_file_runs_with_the_items_of_an_input(open_file, smartmem, tmp_path):
     assert outcome.data["outputs"]["r1"]["shape"] == [5, 16]
 
 
-@pytest.mark.parametrize("command", ["stats", "explain", "plan", "bench"])
+def test_bench_has_a_row_for_some_sizes_of_an_open_one(open_file, smartmem, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Plan, "_measure", lambda plan, network: asked.extend(plan.requests(network)) or {"error": "No"})
+    outcome = smartmem("bench", open_file, "--shape", "x:1..40,16", "--against", "onnxruntime,no-fuse", "--json")
+    assert [each["name"] for each in outcome.data["rows"]] == [f"m, x {n}x16" for n in (1, 2, 8, 29, 32, 40)]
+    ours, reference, plain = asked[:3]
+    assert ours["shapes"] == reference["shapes"] == {"x": (1, 16)}
+    assert ours["ranges"] == plain["ranges"] == {"x": ["1..40", (16,)]} and "ranges" not in reference
+    outcome = smartmem("bench", open_file, "--shape", "x:1..40,16", "--sizes", "7,3", "--json")
+    assert [each["name"] for each in outcome.data["rows"]] == ["m, x 7x16", "m, x 3x16"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--shape", "x:1..4,16", "--sizes", "5"), "--sizes 5 names '5', and the model takes 1..4"),
+        (("--shape", "x:1..4,16", "--sizes", "2x2"), "names '2x2'"),
+        (("--shape", "x:4,16", "--sizes", "4"), "--sizes names numbers within a range"),
+        (("--shape", "x:1..4,16", "--requests", "9"), "--requests does not go with a range"),
+        (("--shape", "x:1..4,16", "--batch", "2"), "--batch does not go with a range"),
+        (("--shape", "x:4..4,16"), "leaves a size open as 4..4"),
+    ],
+)
+def test_what_bench_refuses_of_an_open_size(open_file, smartmem, options, said):
+    refused(smartmem("bench", open_file, *options), said)
+
+
+@pytest.mark.device
+def test_bench_measures_an_open_size_beside_static_ones(open_file, smartmem):
+    quick = ("--against", "onnxruntime", "--budget", "0.05", "--threads", "1", "--sizes", "2,5")
+    outcome = smartmem("bench", open_file, "--shape", "x:1..7,16", *quick, "--json")
+    assert outcome.code == 0, outcome.err
+    for row in outcome.data["rows"]:
+        ours = row["systems"]["smartmem"]
+        assert ours["relative_error"] < 1e-5 and ours["kernels"] >= 2 and ours["latency_ms"]["median"] > 0
+        assert ours["bytes_moved"]["weights"] > 0 == ours["layout_kernels"]
+
+
+@pytest.mark.parametrize("command", ["stats", "explain", "plan"])
 def test_an_open_size_for_a_command_that_takes_one(open_file, smartmem, command):
     refused(smartmem(command, open_file, "--shape", "x:1..4,16"), "leaves a size open, and this command takes one size")
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ from . import argument_types
 from .argument_types import positive
 from .console import Result, least_width, step, table, tuning_text
 from .model import TARGET_HELP, add_cache, add_threads, add_values, parse_caches, parse_rows, parse_shapes, parse_values
-from .several_sizes import has_lists, shape_of, size_text, sizes_of
+from .open_sizes import add_sizes, at_numbers
+from .several_sizes import has_lists, has_range, parse_lists, shape_of, size_text, sizes_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +45,7 @@ EXAMPLE = """\
   smartmem bench --suite smartmem18 -o results.json            SmartMem's Table 7, as far as it fits in 8 GB
   smartmem bench swin_t.onnx --requests 200 --streams 2        inferences a second, two at a time
   smartmem bench rec.onnx --shape 'x:1,3,48,{160,320}'         a row for each of several sizes
+  smartmem bench bert.onnx --shape ids:1,1..128                an open length, compiled once: a row for some lengths
   smartmem bench llama.onnx --cache auto                       a token; caches are put back before each run
   smartmem bench swin_t.onnx --ablation --plot gains.png       what each technique brings, as SmartMem's Figure 8
   smartmem bench swin_t.onnx --target cuda --against no-cuda-graph,smartmem@opencl,tvm,tvm@opencl,onnxruntime
@@ -53,6 +56,9 @@ again what has changed since. The exit code is 2 if a model or a system failed; 
 
 On a GPU an inference takes from the call until the device is done; inputs, weights and outputs stay on the device. All
 systems are compiled at the same time, and onnxruntime runs once, on the CPU, for the right results.
+
+Of a range in --shape ours is compiled once and takes any size; the other systems get each size by itself. Ours is then
+timed from arrays to arrays, as `run` takes and gives them: it cuts them into tiles, or fills them up to a capacity.
 
 With --requests a system gets the next request whenever one is done, --streams at a time, and shares --threads among
 them: ours and tvm have a session for each, onnxruntime has threads that call one session, openvino its queue of
@@ -76,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", metavar="DIR", default="models", help="where they are (default: models)")
     parser.add_argument("--large", action="store_true", help="of the suite only those that take up to 20 GB of memory")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME:SIZES", help="as for compile")
+    add_sizes(parser)
     add_values(parser)
     add_cache(parser)
     group = parser.add_argument_group("measuring")
@@ -124,11 +131,17 @@ def _count(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> Result:
     """Measure one model after the other; write each result when it is complete."""
+    plan = _plan(args)
+    with contextlib.closing(plan.processes):
+        return _measured(args, plan)
+
+
+def _measured(args: argparse.Namespace, plan: Plan) -> Result:
     from ..tools.bench.columns import csv_text, one_line
     from ..tools.bench.plot import draw
     from ..tools.bench.results import Results, failures, write
 
-    networks, plan = _networks(args), _plan(args)
+    networks = _networks(args)
     for file in filter(None, (args.output, args.csv, args.plot)):
         check_output(Path(file))
     results = Results(Path(args.output) if args.output else None)
@@ -162,13 +175,14 @@ def _networks(args: argparse.Namespace) -> list[Network]:
 
 
 def _sizes_of(args: argparse.Namespace, path: str) -> list[Network]:
-    """Return a network for each size of a file that a list in ``--shape`` asks for; one without lists."""
+    """Return a network for each size of a file that a list or a range in ``--shape`` asks for; one without them."""
     from ..tools.bench.plan_measurements import Network
 
-    whole = Network(Path(path).stem, path, Path(path), apart=args.apart)
-    if not has_lists(args) or not whole.path.is_file():
+    ranges = parse_lists(args.shape) if has_range(args) else None
+    whole = Network(Path(path).stem, path, Path(path), apart=args.apart, ranges=ranges)
+    if not (has_lists(args) or ranges) or not whole.path.is_file():
         return [whole]
-    specs = sizes_of(path, args)
+    specs = sizes_of(path, args, at_numbers(args.shape, args.sizes) if ranges else ())
     texts = [size_text(each) for each in specs]
     return [
         replace(whole, name=f"{whole.name}, {text}", key=f"{path}, {text}", shapes=shape_of(spec))
@@ -191,7 +205,8 @@ def _plan(args: argparse.Namespace) -> Plan:
         require_matplotlib(Path(args.plot))
     _refuse_together(args)
     threads = thread_count(args.threads)
-    shapes, values = {} if has_lists(args) else parse_shapes(args.shape), parse_values(args.value)
+    each_has_own = args.suite is None and (has_lists(args) or has_range(args))
+    shapes, values = {} if each_has_own else parse_shapes(args.shape), parse_values(args.value)
     against = parse_systems(args.against, args.target)
     devices = devices_of([args.target, *(system.target for system in against)])
     effort = _effort(args, args.target in devices)
@@ -209,6 +224,12 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 def _refuse_together(args: argparse.Namespace) -> None:
     """Raise `UserError` if one option has no effect with another."""
+    if args.sizes is not None and not has_range(args):
+        raise UserError("--sizes names numbers within a range; give one, as in --shape ids:1,1..128.")
+    if has_range(args):
+        for option, given in (("--batch", args.batch), ("--requests", args.requests), ("--cache", args.cache or None)):
+            if given is not None:
+                raise UserError(f"{option} does not go with a range in --shape: give one size, or a list of sizes.")
     if args.batch is not None and args.cache:
         raise UserError("--batch is checked sample by sample, and caches are of one batch: give it by --shape instead.")
     if args.requests is None and args.streams is not None:

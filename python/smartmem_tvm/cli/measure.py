@@ -12,7 +12,8 @@ from ..errors import UserError
 from .argument_types import positive, seconds, tolerance
 from .console import Result, step, table
 from .model import add_input, make_inputs, with_positions
-from .several_sizes import size_text
+from .open_sizes import add_sizes, open_specs
+from .several_sizes import chosen_size, shape_of, size_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,8 @@ EXAMPLE = """\
   smartmem measure swin --tracker ... --key pixel --json        for `smartmem report` and for comparing devices
   smartmem measure swin --tracker ... --key pixel --model m.onnx    where the model is now
 
-A folder of several sizes is measured at each of them, with a row for each. Latencies are those of the device's own
+A folder of several sizes is measured at each of them, with a row for each; one with an open dimension at some sizes, or
+those of --sizes. Latencies are those of the device's own
 clock, without the network. The outputs are compared with ONNX Runtime's on this machine's CPU; the exit code is 1 if
 one is wrong, or if runs on the same input differ."""
 _SESSION = 600.0  # seconds of one try on one device
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", required=True, help="which kind of device")
     parser.add_argument("--model", metavar="FILE", help="the ONNX or .pt2 file (default: where it was when compiled)")
     add_input(parser)
+    add_sizes(parser)
     text = "timed inferences (default: 50)"
     parser.add_argument("--repeat", "--runs", dest="runs", type=positive, default=50, metavar="N", help=text)
     parser.add_argument("--warm-up", type=positive, default=5, metavar="N", help="before them (default: 5)")
@@ -68,7 +71,9 @@ def execute(args: argparse.Namespace) -> Result:
     folder = Path(args.folder)
     manifest = read_manifest(folder, elsewhere=True, several=True)
     require_whole_weights(folder, manifest)
-    sizes = manifest.get("sizes", [{**manifest, "function": MAIN}])
+    if args.sizes is not None and "open" not in manifest:
+        raise UserError(f"--sizes is for a folder with an open dimension, and {folder} has none: leave it out.")
+    sizes = _open(args, manifest) if "open" in manifest else manifest.get("sizes", [{**manifest, "function": MAIN}])
     if len(sizes) > 1 and args.input is not None:
         raise UserError(f"--input has arrays of one size, and {folder} holds {len(sizes)}: leave it out.")
     devices = TrackedDevices(args.tracker, args.key, timeout=args.timeout, session_limit=args.limit)
@@ -77,10 +82,30 @@ def execute(args: argparse.Namespace) -> Result:
     found = [_measured(args, manifest, size, model, devices) for size, model in zip(sizes, models, strict=True)]
     named = {"folder": args.folder, "model": manifest["model"], "target": manifest["target"]}
     right = all(each["correct"] and each["deterministic"] for each in found)
-    several = len(sizes) > 1
+    several = len(sizes) > 1 or "open" in manifest
     data = {**named, **({"sizes": found} if several else found[0])}
     show = _render_sizes if several else _render
     return Result(data, lambda console: show(console, data), 0 if right else 1)
+
+
+def _open(args: argparse.Namespace, manifest: dict) -> list[dict]:
+    """Return some sizes that an open dimension takes, as the manifest has them of several sizes, without a function."""
+    from ..deploy.export import input_spec
+
+    if args.layers:
+        raise UserError(f"--layers is for kernels of one size, and {args.folder} has an open dimension: leave it out.")
+    specs = {each["function"]: input_spec(each["inputs"]) for each in manifest["sizes"]}
+    groups = manifest["open"]
+    if args.input is None:
+        found = open_specs(groups, specs, args.sizes)
+    else:
+        asked = argparse.Namespace(model=args.folder, shape=[], input=args.input)
+        found = [chosen_size(asked, specs, groups=groups)]
+    described = {"outputs": manifest["sizes"][0]["outputs"], "function": None}
+    return [
+        {**described, "inputs": [{"name": name, "shape": shape} for name, shape in shape_of(spec).items()]}
+        for spec in found
+    ]
 
 
 def _measured(args: argparse.Namespace, manifest: dict, size: dict, model: Model, devices: TrackedDevices) -> dict:

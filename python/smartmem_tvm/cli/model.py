@@ -229,7 +229,7 @@ def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
         if ".." in sizes:
             raise UserError(
                 f"--shape {text} leaves a size open, and this command takes one size: give one, or use `smartmem "
-                f"compile`, `run` or `verify`, which take a range."
+                f"compile`, `run`, `verify` or `bench`, which take a range."
             )
         if "{" in sizes:
             raise UserError(

@@ -137,20 +137,20 @@ def read_sizes(args: argparse.Namespace) -> list[Model]:
     return _at_lists(args.model, args) if has_lists(args) else [read_model(args)]
 
 
-def sizes_of(path: str, args: argparse.Namespace) -> list[Spec]:
-    """Return the inputs of each size of a file that the lists of ``--shape`` ask for."""
-    return [each.inputs for each in _at_lists(path, args)]
+def sizes_of(path: str, args: argparse.Namespace, lists: Sequence[Mapping] = ()) -> list[Spec]:
+    """Return the inputs of each size of a file that lists ask for, by default those of ``--shape``."""
+    return [each.inputs for each in _at_lists(path, args, lists)]
 
 
-def _at_lists(path: str, args: argparse.Namespace) -> list[Model]:
-    """Read a file once, and return it at each of the sizes that the lists of ``--shape`` ask for."""
+def _at_lists(path: str, args: argparse.Namespace, lists: Sequence[Mapping] = ()) -> list[Model]:
+    """Read a file once, and return it at each of the sizes that lists ask for, by default those of ``--shape``."""
     from ..frontend import read_sizes
     from ..frontend.several_sizes import expanded
 
     values, rows = parse_values(args.value), parse_rows(getattr(args, "cache", []))
     with step(f"Reading {path}"):
-        lists = parse_lists(args.shape)
-        return read_sizes(path, lambda graph: expanded(lists, graph), values, rows)
+        asked = lists or [parse_lists(args.shape)]
+        return read_sizes(path, lambda graph: [size for each in asked for size in expanded(each, graph)], values, rows)
 
 
 def at_each_size(args: argparse.Namespace, execute: Callable[[argparse.Namespace], Result]) -> Result:
@@ -273,9 +273,9 @@ def _open_size(
         tile = group["tiles"][0]
         spec, found = sizes[tile["function"]], {}
         for items in _counts(spec, group, wanted):
-            found = _scaled(spec, group, tile["items"], items)
+            found = with_items(spec, group, tile["items"], items)
         for items in _counts(spec, group["around"], wanted) if found and "around" in group else ():
-            found = _scaled(found, group["around"], 1, items)
+            found = with_items(found, group["around"], 1, items)
         if found and all(found.get(name, ((),))[0] == shape for name, shape in wanted.items()):
             return found
     least, most = groups[0]["least"], groups[0]["most"]
@@ -296,8 +296,8 @@ def _counts(spec: Spec, group: Mapping, wanted: Mapping[str, tuple[int, ...]]) -
     return []
 
 
-def _scaled(spec: Spec, group: Mapping, before: int, items: int) -> Spec:
-    """Return inputs with another number of items."""
+def with_items(spec: Spec, group: Mapping, before: int, items: int) -> Spec:
+    """Return a size's inputs with another number of items, or positions, than it has `before`."""
     from ..ir.several_sizes import places_of
 
     found = {}

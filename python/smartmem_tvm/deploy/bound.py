@@ -99,7 +99,9 @@ class Bound:
         self._first, self._tensors = tuple(tensors), list(tensors)
         going_back = {number for _, number in self._states}
         self._each_time = [pair for pair in self._copied if pair[0] not in going_back]
-        self._written = [(plan.output(name), buffer, self._to_write(name, buffer)) for name, buffer in outputs.items()]
+        self._written = [
+            (plan.output(name), buffer, to_write(name, plan.name, buffer)) for name, buffer in outputs.items()
+        ]
 
     def run(self) -> list:
         """Run one inference on the present contents of the buffers.
@@ -117,7 +119,7 @@ class Bound:
             found = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
             given = self._given(found)
             for number, buffer, array in self._written:
-                self._write(array, given[number], number)
+                write(array, given[number], self._plan.outputs[number].name, self._plan.name)
                 given[number] = buffer
             for out, number in self._states:
                 self._check_state(out, number, found[out])
@@ -151,29 +153,43 @@ class Bound:
         arrays = [array_of(each) if output.own else array_of(each).copy() for each, output in pairs]
         return self._plan.stated(arrays, self._plan.name)
 
-    def _to_write(self, name: str, buffer: Any) -> np.ndarray:
-        """Return the buffer of an output as an array in the same memory."""
-        if isinstance(buffer, np.ndarray):
-            array = buffer
-        else:
-            tensor = foreign(buffer, tvm.cpu())
-            array = array_of(tensor) if tensor is not None else None
-        if array is None or not array.flags.writeable:
-            raise UserError(
-                f"The buffer of output '{name}' of function '{self._plan.name}' is no tensor on a CPU that can be "
-                f"written to: give an array of numpy, or a tensor of torch or TVM."
-            )
-        return array
 
-    def _write(self, array: np.ndarray, found: Any, number: int) -> None:
-        values = found if isinstance(found, np.ndarray) else found.numpy()
-        if array.shape != values.shape or array.dtype != values.dtype:
-            raise UserError(
-                f"The buffer of output '{self._plan.outputs[number].name}' of function '{self._plan.name}' is "
-                f"{array.dtype} {list(array.shape)}, and the output is {values.dtype} {list(values.shape)}: give one "
-                f"of that type and shape."
-            )
-        np.copyto(array, values)
+def to_write(name: str, function: str, buffer: Any) -> np.ndarray:
+    """Return the buffer of an output as an array in the same memory.
+
+    Raises
+    ------
+    UserError
+        If nothing can be written to it.
+    """
+    if isinstance(buffer, np.ndarray):
+        array = buffer
+    else:
+        tensor = foreign(buffer, tvm.cpu())
+        array = array_of(tensor) if tensor is not None else None
+    if array is None or not array.flags.writeable:
+        raise UserError(
+            f"The buffer of output '{name}' of function '{function}' is no tensor on a CPU that can be written to: "
+            f"give an array of numpy, or a tensor of torch or TVM."
+        )
+    return array
+
+
+def write(array: np.ndarray, found: Any, name: str, function: str) -> None:
+    """Write a result to the buffer of an output.
+
+    Raises
+    ------
+    UserError
+        If the buffer has another type or shape.
+    """
+    values = found if isinstance(found, np.ndarray) else found.numpy()
+    if array.shape != values.shape or array.dtype != values.dtype:
+        raise UserError(
+            f"The buffer of output '{name}' of function '{function}' is {array.dtype} {list(array.shape)}, and the "
+            f"output is {values.dtype} {list(values.shape)}: give one of that type and shape."
+        )
+    np.copyto(array, values)
 
 
 def _in_place(buffer: Any, device: tvm.runtime.Device) -> tvm.runtime.Tensor | None:

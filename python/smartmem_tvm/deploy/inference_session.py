@@ -17,6 +17,7 @@ from ..ir.public_functions import MAIN
 from ..tune.host import process_cpus
 from .arguments import Parameter, TensorKind, arguments
 from .bound import Bound, Plan
+from .bound_length import BoundLength
 from .direct_call import DirectCall, gives_plain, is_plain
 from .host_call import HostCall, pinned_memory
 from .outputs import Output
@@ -125,12 +126,14 @@ class Session:
         outputs: Mapping[str, object] | None = None,
         states: Mapping[str, str] | None = None,
         function: str | None = None,
-    ) -> Bound:
+    ) -> Bound | BoundLength:
         """Bind buffers for many calls, and let outputs become inputs of the next call.
 
         Each `Bound.run` computes on the present contents of the buffers. A buffer is never copied if it is contiguous,
         on the session's device, and begins at a multiple of 64 bytes, as all results of a session do. Each run copies
-        the contents of any other buffer. Nothing else may write into a buffer during a run.
+        the contents of any other buffer. Nothing else may write into a buffer during a run. A model with an open length
+        is bound at the length of the inputs, of one item, and each run copies them to buffers of a capacity
+        (`BoundLength`).
 
         Parameters
         ----------
@@ -149,6 +152,11 @@ class Session:
         UserError
             If a name is unknown or missing, or a buffer has another shape or type.
         """
+        at = self.tiles.at_length(inputs) if function is None and self.tiles is not None else None
+        if at is not None:
+            names = [each.name for each in self.outputs[at.function]]
+            bind = lambda whole, going_back: self.bind(whole, {}, going_back, at.function)  # noqa: E731
+            return BoundLength(at, bind, names, inputs, outputs or {}, states or {})
         if function is None and self.choose is not None:
             function = self.choose((), inputs)
         name = self._named(function)

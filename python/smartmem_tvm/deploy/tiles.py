@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import tvm
@@ -24,6 +25,24 @@ Run = Callable[..., list[np.ndarray]]
 def length_of(groups: Sequence[Mapping], function: str) -> list[Parameter]:
     """Return the length as a parameter for a function that takes it, though the model has no such input; else none."""
     return [parameter_of_file(LENGTH, (1,), "int64")] if function in functions_of_length(groups) else []
+
+
+class AtLength(NamedTuple):
+    """The capacity that computes a length.
+
+    Attributes
+    ----------
+    function : str
+    capacity, length : int
+    inputs, outputs : list
+        Places of positions of each (`ir.several_sizes.places_of`), in order; those of inputs by name.
+    """
+
+    function: str
+    capacity: int
+    length: int
+    inputs: dict[str, Sequence[Mapping]]
+    outputs: list[Sequence[Mapping]]
 
 
 class Tiles:
@@ -64,10 +83,27 @@ class Tiles:
         values = in_order(self._names, inputs, named)
         if values is None:
             return run(*inputs, function=self._first, **named)  # which refuses them
-        found = self._found(values)
-        if found is not None:
-            return found[0].run(run, values, found[1])
-        values = [value if hasattr(value, "shape") else np.asarray(value) for value in values]
+        group, count = self._found(values) or self._group_of(values)
+        return group.run(run, values, count)
+
+    def at_length(self, inputs: Mapping[str, object]) -> AtLength | None:
+        """Return the function that takes buffers of these inputs at their length; None if only items are open.
+
+        Raises
+        ------
+        UserError
+            As `run`, or if there are several items, each of which takes a run.
+        """
+        values = in_order(self._names, (), inputs)
+        if values is None:
+            return None
+        values = [value if hasattr(value, "shape") else array_in(value) for value in values]
+        group, count = self._group_of(values)
+        return group.at_length(self._names, values, count)
+
+    def _group_of(self, values: Sequence) -> tuple[_Group, int]:
+        """Return the group that takes inputs, and the items that they have."""
+        values = [value if hasattr(value, "shape") else array_in(value) for value in values]
         shapes = [tuple(map(int, value.shape)) for value in values]
         group = next((each for each in self._groups if each.fits(shapes)), None)
         if group is None:
@@ -77,7 +113,7 @@ class Tiles:
         count = group.items(self._names, shapes)
         if len(self._known) < _KNOWN:
             self._known[tuple(shapes)] = group, count
-        return group.run(run, values, count)
+        return group, count
 
     def _found(self, values: Sequence) -> tuple[_Group, int] | None:
         """Return the group and the items of arrays whose shapes came before, in a few microseconds."""
@@ -138,12 +174,18 @@ class _Group:
             raise UserError(f"Input '{first}' has {one} {what} and input '{second}' {other}: give both as many.")
         return next(iter(counts), facts["least"])
 
+    def at_length(self, names: Sequence[str], values: Sequence, count: int) -> AtLength | None:
+        """Return the capacity for inputs that fit; None for items."""
+        return None
+
     def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
         """Run the tiles of inputs that fit."""
         if count in self._tiles:
             return run(*values, function=self._tiles[count]["function"])
         tiles = self.cover(count)
-        arrays = [value if share is None else _array(value) for value, share in zip(values, self._inputs, strict=True)]
+        arrays = [
+            value if share is None else array_in(value) for value, share in zip(values, self._inputs, strict=True)
+        ]
         parts, done = [], 0
         for items in tiles:
             first = min(done, max(0, count - items))  # the last tile ends with the last item, if there are as many
@@ -164,15 +206,24 @@ class Capacities(_Group):
 
     _what = "positions"
 
+    def at_length(self, names: Sequence[str], values: Sequence, count: int) -> AtLength:
+        """Return the capacity for inputs that fit."""
+        capacity = self._capacity(count)
+        inputs = dict(zip(names, self._inputs, strict=True))
+        return AtLength(self._tiles[capacity]["function"], capacity, count, inputs, self._outputs)
+
+    def _capacity(self, count: int) -> int:
+        return next(each for each in self._tiles if each >= count)
+
     def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
         """Run the capacity of inputs that fit."""
-        capacity = next(each for each in self._tiles if each >= count)
+        capacity = self._capacity(count)
         length = np.array([count], "int64")
         given = list(values)
         if capacity > count:
-            given = [_longer(*pair, capacity, count) for pair in zip(values, self._inputs, strict=True)]
+            given = [longer(*pair, capacity, count) for pair in zip(values, self._inputs, strict=True)]
         results = run(*given, length, function=self._tiles[capacity]["function"])
-        return [_cut(*pair, count) for pair in zip(results, self._outputs, strict=True)]
+        return [before_length(*pair, count) for pair in zip(results, self._outputs, strict=True)]
 
 
 class ItemsOfLength(Capacities):
@@ -190,15 +241,28 @@ class ItemsOfLength(Capacities):
         self._counted(names, shapes, self._around, "items")
         return super().items(names, shapes)
 
+    def at_length(self, names: Sequence[str], values: Sequence, count: int) -> AtLength:
+        """Return the capacity for the inputs of one item."""
+        items = self._items_of(values)
+        if items > 1:
+            raise UserError(
+                f"Buffers are bound for one call of a function, and these inputs have {items} items, each of which "
+                f"takes a call: bind one item, or use `run`."
+            )
+        return super().at_length(names, values, count)
+
+    def _items_of(self, arrays: Sequence) -> int:
+        return next(
+            int(array.shape[share["axis"]]) // share["each"]
+            for array, share in zip(arrays, self._around["inputs"], strict=True)
+            if share is not None
+        )
+
     def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
         """Run the capacity for one item after the other."""
         inputs, outputs = self._around["inputs"], self._around["outputs"]
-        arrays = [value if share is None else _array(value) for value, share in zip(values, inputs, strict=True)]
-        items = next(
-            array.shape[share["axis"]] // share["each"]
-            for array, share in zip(arrays, inputs, strict=True)
-            if share is not None
-        )
+        arrays = [value if share is None else array_in(value) for value, share in zip(values, inputs, strict=True)]
+        items = self._items_of(arrays)
         parts = []
         for number in range(items):
             given = [_items(*pair, number, 1, items) for pair in zip(arrays, inputs, strict=True)]
@@ -214,24 +278,30 @@ def _given(params: Sequence[Parameter]) -> list[Parameter]:
     return [param for param in params if param.name != LENGTH]
 
 
-def _longer(value: object, share: Sequence[Mapping], capacity: int, count: int):
+def longer(value: object, share: Sequence[Mapping], capacity: int, count: int):
     """Return an input with zeros behind its positions."""
     if not share:
         return value
-    array = _array(value)
-    shape, there = list(array.shape), [slice(None)] * array.ndim
+    array = array_in(value)
+    shape = list(array.shape)
     for place in share:
-        shape[place["axis"]], there[place["axis"]] = capacity * place["each"], slice(count * place["each"])
-    longer = np.zeros(shape, array.dtype)
-    longer[tuple(there)] = array
-    return longer
+        shape[place["axis"]] = capacity * place["each"]
+    whole = np.zeros(shape, array.dtype)
+    beginning(whole, share, count)[...] = array
+    return whole
 
 
-def _cut(array: np.ndarray, share: Sequence[Mapping], count: int) -> np.ndarray:
+def beginning(array: np.ndarray, share: Sequence[Mapping], count: int) -> np.ndarray:
+    """Return the positions before the length as a part of the same memory."""
     there = [slice(None)] * array.ndim
     for place in share:
         there[place["axis"]] = slice(extent_at(place).of(count))
-    return np.ascontiguousarray(array[tuple(there)]) if share else array
+    return array[tuple(there)]
+
+
+def before_length(array: np.ndarray, share: Sequence[Mapping], count: int) -> np.ndarray:
+    """Return an array without what lies behind the length."""
+    return np.ascontiguousarray(beginning(array, share, count)) if share else array
 
 
 def _without_items(param: Parameter, share: Mapping | Sequence[Mapping] | None, items: int) -> tuple[int | None, ...]:
@@ -246,7 +316,7 @@ def _without_items(param: Parameter, share: Mapping | Sequence[Mapping] | None, 
     return tuple(dims)
 
 
-def _array(value: object) -> np.ndarray:
+def array_in(value: object) -> np.ndarray:
     """Return an input as an array, in the same memory if that is a CPU's."""
     there = foreign(value, tvm.cpu())
     if there is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +30,7 @@ from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
 from ..executor.readings import MODEL, evaluator_clock, one_by_one
 from ..ir.public_functions import MAIN
+from ..ir.several_sizes import functions_of_length
 from ..target import device_kind, has_textures, host_triple
 from ..tune.parameters import arguments, as_parameters
 from .session import Session
@@ -59,7 +61,6 @@ class Deployed:
     """
 
     def __init__(self, session: Session, folder: Path, function: str = MAIN):
-        self.function = function
         self.manifest = read_manifest(folder, elsewhere=True, several=True)
         if function == MAIN:
             require_one_size(folder, self.manifest)
@@ -67,18 +68,30 @@ class Deployed:
         check_files(folder, self.manifest)
         with json_data.as_written(str(folder / EXPLANATION), "compile the model again"):
             self.explanation = json_data.read(folder / EXPLANATION)
-            sizes = self.explanation["launched_by_size"] if function != MAIN else {}
-            self.launched = sizes[function] if function != MAIN else self.explanation["launched"]
+            self._describe(function)
         target = tvm.target.Target(self.manifest["target"])
         check_machine(self.manifest["host"], session)
         self.device, self._cpu = session.device(device_kind(target)), session.device("cpu")
         code = load_library(session, folder / self.manifest["library"], target)
         weights = map_weights(folder / WEIGHTS, self.manifest["weights"])
         plan, textures = cache_plan(self.manifest), has_textures(target)
-        self.machine = Machine(code, weights, self.device, textures, functions=(function,), caches=plan)
+        functions = [each["function"] for each in self.manifest.get("sizes", ())] or [MAIN]
+        lengths = functions_of_length(self.manifest.get("open", ()))
+        self.machine = Machine(code, weights, self.device, textures, functions, plan, lengths)
+        self._session = session
+
+    def _describe(self, function: str) -> None:
         described = next((each for each in self.manifest.get("sizes", ()) if each["function"] == function), None)
+        self.function = function
+        self.launched = self.explanation["launched_by_size"][function] if described else self.explanation["launched"]
         self._names = [each["name"] for each in (described or self.manifest)["inputs"]]
-        self._session, self._count = session, len((described or self.manifest)["outputs"])
+        self._count = len((described or self.manifest)["outputs"])
+
+    def at(self, function: str) -> Deployed:
+        """Return another function of the model, with the same weights in the device's memory."""
+        other = copy(self)
+        other._describe(function)
+        return other
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the outputs of one inference; caches get their arrays before, and are outputs."""

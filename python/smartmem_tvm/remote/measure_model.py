@@ -16,6 +16,7 @@ import numpy as np
 from ..ir.public_functions import MAIN
 from ..target import device_kind
 from .deployed import Deployed
+from .deployed_tiles import DeployedTiles
 from .inspect_devices import inspect
 from .session import Session
 
@@ -33,7 +34,7 @@ def measure(
     runs: int = 50,
     replays: int = 5,
     kernels: bool = True,
-    function: str = MAIN,
+    function: str | None = MAIN,
 ) -> tuple[dict, list[np.ndarray]]:
     """Measure a compiled folder on the device of a session.
 
@@ -49,8 +50,8 @@ def measure(
         Inferences whose outputs have to be identical bit by bit.
     kernels : bool
         Whether each kernel is also timed by itself.
-    function : str
-        Of a model of several sizes, the function of the one that runs.
+    function : str or None
+        Of a model of several sizes, the function of the one that runs; None for one with an open dimension.
 
     Returns
     -------
@@ -63,7 +64,7 @@ def measure(
     list of numpy.ndarray
         The outputs.
     """
-    model = Deployed(session, folder, function)
+    model = DeployedTiles(session, folder) if function is None else Deployed(session, folder, function)
     outputs = [model.run(arrays) for _ in range(max(1, replays))]
     device = device_facts(session, model)
     facts = {
@@ -83,7 +84,7 @@ def measure(
     return facts, outputs[0]
 
 
-def host_times(model: Deployed, arrays: Sequence[np.ndarray], kind: str) -> dict:
+def host_times(model: Deployed | DeployedTiles, arrays: Sequence[np.ndarray], kind: str) -> dict:
     """Return the time of the host to launch an inference on a GPU; it may exceed the time of the GPU itself."""
     if kind == "cpu":
         return {"host_ms": None, "launches": None, "host_us_per_launch": None}
@@ -92,7 +93,7 @@ def host_times(model: Deployed, arrays: Sequence[np.ndarray], kind: str) -> dict
     return {"host_ms": seconds * 1e3, "launches": launches, "host_us_per_launch": seconds * 1e6 / max(1, launches)}
 
 
-def device_facts(session: Session, model: Deployed) -> dict:
+def device_facts(session: Session, model: Deployed | DeployedTiles) -> dict:
     """Return the facts of `devices.inspect` about the model's device and its server."""
     from tvm.target import Target
 

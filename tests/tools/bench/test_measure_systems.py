@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bench_systems import largest_difference, prepare
-from smartmem_tvm.tools.bench.measure_systems import Method, measure
+from smartmem_tvm.tools.bench.measure_systems import Method, Processes, measure
 from smartmem_tvm.tools.bench.turns import RunEffort
 
 FIRST = {"system": "ours", "brings_inputs": True, "adds": 0.5}
@@ -37,6 +37,23 @@ def test_peaks_of_compiling_and_running_are_apart():
     found = run({**FIRST, "megabytes": 200}, REFERENCE)
     assert found["ours"]["peak_mb"]["compile"] > found["reference"]["peak_mb"]["compile"] + 150
     assert found["ours"]["peak_mb"]["run"] < found["ours"]["peak_mb"]["compile"] - 150
+
+
+@pytest.mark.device
+def test_a_system_for_a_range_of_sizes_is_prepared_once():
+    method = Method(prepare, largest_difference, "reference", RunEffort(budget=0.05, least=2, most=2))
+    processes, found = Processes(), []
+    for size, ranges in ((3, "1..9"), (5, "1..9"), (4, "1..8")):
+        request = {**FIRST, "shapes": {"x": (size,)}, "ranges": {"x": [ranges]}}
+        found.append(measure([request, REFERENCE], method, processes))
+    ours, reference = ([each[name]["process"] for each in found] for name in ("ours", "reference"))
+    assert ours[0] == ours[1] != ours[2] and len(set(reference)) == 3
+    assert [each["ours"]["relative_error"] for each in found] == [0.5] * 3
+    assert found[0]["ours"]["peak_mb"]["compile"] == found[1]["ours"]["peak_mb"]["compile"]
+    processes.only([REFERENCE])
+    for process in ours:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
 
 
 def test_one_that_is_there_for_its_outputs_is_not_timed():

@@ -47,6 +47,10 @@ class System(Protocol):
         """Run `count` times on the inputs kept, several at once; return the seconds of all, and those of each."""
         raise NotImplementedError
 
+    def at(self, request: dict) -> dict[str, Any]:
+        """Return the facts at the size of another request, of a system that was prepared for a range of sizes."""
+        raise NotImplementedError
+
     def count(self) -> dict[str, Any]:
         """Return facts that only a run shows, like the kernels launched; {} if the system does not expose them."""
         return {}
@@ -93,7 +97,7 @@ class Child:
         return content if ok else self._fail(content)
 
     def call(self, name: str, *arguments) -> Any:
-        """Call ``feed``, ``run`` (answers its seconds), ``serve``, or ``finish`` (the last facts) in the child."""
+        """Call ``feed``, ``at``, ``run`` (answers its seconds), ``serve``, or ``finish`` (last facts) in the child."""
         self.ask(name, *arguments)
         return self.answer()
 
@@ -130,8 +134,8 @@ def _serve(connection: Connection, prepare: Callable[[dict], System], request: d
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent stops its children
     try:
         system = prepare(request)
-        calls = _Calls(system)
-        connection.send((True, {**system.facts, "peak_mb": {"compile": peak_mb()}}))
+        calls = _Calls(system, peak_mb())
+        connection.send((True, calls.facts(system.facts)))
         while True:
             name, arguments = connection.recv()
             connection.send((True, getattr(calls, name)(*arguments)))
@@ -149,7 +153,16 @@ class _Calls:
     """The calls that the parent can make."""
 
     system: System
+    compile_peak: float
     peak_is_of_running: bool = False
+
+    def facts(self, found: dict) -> dict:
+        """Return facts of the system with its peak of memory until it was prepared."""
+        return {**found, "peak_mb": {"compile": self.compile_peak}}
+
+    def at(self, request: dict) -> dict:
+        """Return the facts of another size."""
+        return self.facts(self.system.at(request))
 
     def feed(self, inputs: dict) -> list[np.ndarray]:
         """Run for the first time; from here on the peak of memory is that of running."""

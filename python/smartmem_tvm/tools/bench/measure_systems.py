@@ -50,14 +50,61 @@ class Method:
     side_by_side: bool = False
 
 
-def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
+class Processes:
+    """The processes of systems: one that has compiled a model for a range of sizes stays for the next of them."""
+
+    def __init__(self):
+        self._kept: dict[str, tuple[dict, Child]] = {}
+
+    def child(self, method: Method, request: dict) -> Child:
+        """Return a process which prepares what a request asks for, or has prepared it and gets another size."""
+        name, common = request["system"], _of_all_sizes(request)
+        if common is None:
+            return Child(method.prepare, request, method.patience)
+        before, child = self._kept.pop(name, (None, None))
+        if child is not None and (before != common or child.failure is not None):
+            child.stop()
+            child = None
+        if child is not None:
+            child.ask("at", request)
+        child = child or Child(method.prepare, request, method.patience)
+        self._kept[name] = common, child
+        return child
+
+    def done(self, child: Child) -> None:
+        """Stop a process that no other size needs."""
+        if child not in [each for _, each in self._kept.values()]:
+            child.stop()
+
+    def only(self, requests: Sequence[dict]) -> None:
+        """Stop those that none of these requests can use: they hold memory."""
+        wanted = {request["system"]: _of_all_sizes(request) for request in requests}
+        for name in [name for name, (common, _) in self._kept.items() if wanted.get(name) != common]:
+            self._kept.pop(name)[1].stop()
+
+    def close(self) -> None:
+        """Stop all."""
+        self.only(())
+
+
+def _of_all_sizes(request: dict) -> dict | None:
+    """Return a request without its size; None if its system is prepared for one size."""
+    if "ranges" not in request:
+        return None
+    return {key: value for key, value in request.items() if key != "shapes"}
+
+
+def measure(requests: Sequence[dict], method: Method, processes: Processes | None = None) -> dict[str, dict]:
     """Measure the systems of one model.
 
     Parameters
     ----------
     requests : sequence of dict
         One for each system, with its name under ``system``; the facts of the first hold the ``inputs`` for all.
-        Requests with ``untimed`` run once.
+        Requests with ``untimed`` run once. The system of one with ``ranges`` answers ``at`` with the facts of the size
+        of another request.
+    processes : Processes, optional
+        Keeps the processes of such systems for the next call.
 
     Returns
     -------
@@ -65,7 +112,9 @@ def measure(requests: Sequence[dict], method: Method) -> dict[str, dict]:
         System -> its facts with ``latency_ms`` or ``throughput``, ``relative_error`` and ``peak_mb``, or ``error``, one
         sentence. If the first cannot be prepared, it is the only one.
     """
-    run = _Run(method)
+    processes = processes if processes is not None else Processes()
+    processes.only(requests)
+    run = _Run(method, processes)
     groups = [list(requests)] if method.together else [[request] for request in requests]
     for group in groups:
         if run.inputs is None and run.results:
@@ -84,6 +133,7 @@ class _Run:
     """The state of the measurement of one model."""
 
     method: Method
+    processes: Processes
     results: dict[str, dict] = field(default_factory=dict)
     outputs: dict[str, Outputs] = field(default_factory=dict)
     inputs: dict | None = None
@@ -106,9 +156,9 @@ class _Run:
 
     def _prepare(self, requests: Sequence[dict], stack: contextlib.ExitStack) -> list[Child]:
         """Start systems and wait for their facts."""
-        children = [Child(self.method.prepare, request, self.method.patience) for request in requests]
+        children = [self.processes.child(self.method, request) for request in requests]
         for child in children:
-            stack.callback(child.stop)
+            stack.callback(self.processes.done, child)
         for child in children:
             facts = child.answer() or {}
             self.inputs = facts.pop("inputs", None) or self.inputs

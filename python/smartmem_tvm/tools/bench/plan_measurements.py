@@ -18,7 +18,7 @@ from ...tables.suite import SUITES
 from ...target import device_of, is_gpu, parse_target
 from ...tune.host import usable_cores
 from .machine_facts import machine
-from .measure_systems import Method, measure
+from .measure_systems import Method, Processes, measure
 from .names import CPU, ONNXRUNTIME, SMARTMEM, UNSCHEDULED, SystemSpec, is_defined, switches
 from .results import Results, fingerprint, rounded
 from .systems import largest_error, prepare
@@ -49,6 +49,9 @@ class Network:
         Whether systems without a definition of this model are skipped instead of reporting an error.
     shapes : mapping or None
         Input name -> shape, if the model is one size of several; None for the shapes of the plan.
+    ranges : mapping or None
+        Input name -> its dimensions (`frontend.open_dimension.Wanted`), if the size is one of an open dimension, for
+        which ours is compiled once.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Network:
     unscheduled: bool = False
     of_suite: bool = False
     shapes: Mapping[str, tuple[int, ...]] | None = None
+    ranges: Mapping[str, Sequence] | None = None
 
 
 def networks_of(suite: str, names: Sequence[str], folder: Path, large: bool, apart: bool) -> list[Network]:
@@ -145,6 +149,8 @@ class Plan:
         What ours keeps in place, as in `Options`.
     rows : int or None
         Rows of caches that grow in the file.
+    processes : Processes
+        Of systems that are compiled once for several rows; closed by the caller.
     """
 
     target: str
@@ -162,6 +168,7 @@ class Plan:
     values: Mapping[str, Any] = field(default_factory=dict)
     caches: bool | Mapping[str, str] = False
     rows: int | None = None
+    processes: Processes = field(default_factory=Processes)
 
     @property
     def on_device(self) -> bool:
@@ -204,7 +211,7 @@ class Plan:
         method = Method(
             prepare, largest_error, ONNXRUNTIME, self.effort, not network.apart, self.patience, self.on_device
         )
-        systems = measure(requests, method)
+        systems = measure(requests, method, self.processes)
         row = {
             "machine": machine(usable_cores(), self.devices),
             "target": self.target,
@@ -238,7 +245,12 @@ class Plan:
         common |= {"caches": self.caches} if self.caches else {}
         common |= {"rows": self.rows} if self.rows is not None else {}
         common |= {"streams": self.effort.streams} if self.serves else {}
-        requests = {name: {**common, **system.request()} for name, system in wanted.items()}
+        ranges = {"ranges": dict(network.ranges)} if network.ranges is not None else {}
+        of_ours = {name for name, system in wanted.items() if system.kind == SMARTMEM}
+        requests = {
+            name: {**common, **(ranges if name in of_ours else {}), **system.request()}
+            for name, system in wanted.items()
+        }
         if self.on_device and ONNXRUNTIME in requests:
             requests[ONNXRUNTIME]["untimed"] = True  # only its results are needed; its threads would disturb the others
         return list(requests.values())

@@ -25,10 +25,12 @@ from .turns import inference, timed
 
 if TYPE_CHECKING:
     import numpy as np
+    from tvm.target import Target
 
     from ...deploy.compiled import Compiled
     from ...deploy.inference_session import Session
     from ...deploy.streams import Streams
+    from ...pipeline import Options
 
 
 def prepare(request: dict):
@@ -39,9 +41,10 @@ def prepare(request: dict):
     request : dict
         ``system``: the name; ``kind``: its kind if the name differs from it (a kind that is not a baseline is ours);
         ``path``, ``shapes``, ``threads``, ``seed``; ``batch`` and ``streams``, if they are more than one; ``values`` of
-        inputs, if there are any; ``caches`` that ours keeps, and their ``rows`` if they grow in the file; ``options``:
-        fields of `pipeline.Options` that differ from the default; ``target``: for all except ONNX Runtime, by default
-        this machine's CPU; ``profiles`` and ``records``: the files of ours.
+        inputs, if there are any; ``ranges`` of the shapes, for which ours is compiled once; ``caches`` that ours keeps,
+        and their ``rows`` if they grow in the file; ``options``: fields of `pipeline.Options` that differ from the
+        default; ``target``: for all except ONNX Runtime, by default this machine's CPU; ``profiles`` and ``records``:
+        the files of ours.
     """
     return _MAKERS.get(_kind(request), _smartmem)(request)
 
@@ -52,24 +55,32 @@ def _kind(request: dict) -> str:
 
 def _smartmem(request: dict) -> TvmSystem:
     from ...deploy.build import compile
-    from ...deploy.fill_profiles import open_store
-    from ...deploy.tuned import open_tuned
     from ...frontend import check_inputs, input_spec
     from ...frontend.inputs import random_inputs
-    from ...pipeline import Options
-    from ...target import parse_target
 
     _set_threads(request["threads"])
-    target = parse_target(request.get("target"))
-    openers = {"profiles": open_store, "records": open_tuned}
-    given = {name: Path(request[name]) for name in openers if request.get(name)}
-    files = {name: openers[name](path, target, request["threads"]) for name, path in given.items()}
-    options = replace(Options(), **request["options"], **files, caches=request.get("caches", False))
+    target, options = _settings(request)
+    if "ranges" in request:
+        return _OpenSystem(request, target, options)
     seconds, (mod, limits, nodes, placed) = timed(lambda: _import(request))
     spec = input_spec(mod)
     arrays = placed(check_inputs(spec, random_inputs(spec, limits, request["seed"])))
     facts = {"inputs": dict(zip(spec, arrays)), "onnx_nodes": nodes[0], "onnx_layout_nodes": nodes[1]}
     return TvmSystem(compile(mod, target, options), seconds, facts, of_ours=True, streams=request.get("streams", 1))
+
+
+def _settings(request: dict) -> tuple[Target, Options]:
+    """Return the target of ours, and its options with the files of earlier measurements."""
+    from ...deploy.fill_profiles import open_store
+    from ...deploy.tuned import open_tuned
+    from ...pipeline import Options
+    from ...target import parse_target
+
+    target = parse_target(request.get("target"))
+    openers = {"profiles": open_store, "records": open_tuned}
+    given = {name: Path(request[name]) for name in openers if request.get(name)}
+    files = {name: openers[name](path, target, request["threads"]) for name, path in given.items()}
+    return target, replace(Options(), **request["options"], **files, caches=request.get("caches", False))
 
 
 def _set_threads(count: int) -> None:
@@ -128,10 +139,10 @@ def largest_error(outputs: list[np.ndarray], expected: list[np.ndarray]) -> floa
     return max((compare(*pair, 0.0, 0.0)["max_rel_err"] for pair in zip(outputs, expected)), default=0.0)
 
 
-def _costs(graph) -> dict:
+def _costs(graph, function: str | None = None) -> dict:
     from ...graph_report import graph_cost
 
-    return graph_cost(graph).as_dict()
+    return graph_cost(graph, function).as_dict()
 
 
 class TvmSystem(System):
@@ -145,7 +156,8 @@ class TvmSystem(System):
         if is_gpu(compiled.target):
             seconds["driver"], _ = timed(compiled.build_kernels)
             device = {"device": compiled.vm.device.device_name}
-        self.facts = {**facts, **device, **_costs(compiled.graph), "seconds": seconds}
+        costs = {} if compiled.open else _costs(compiled.graph)
+        self.facts = {**facts, **device, **costs, "seconds": seconds}
         if compiled.kernels_per_graph:
             self.facts |= {
                 "kernels_per_graph": compiled.kernels_per_graph,
@@ -223,6 +235,68 @@ class TvmSystem(System):
         launches = launch_times(self.compiled, self.inputs) if is_gpu(self.compiled.target) else None
         found = shares(self.compiled.graph, launches, each=self.of_ours) if launches else {}
         return found | (slow_kernels(self.compiled, self.inputs, launches) if self.of_ours else {})
+
+
+class _OpenSystem(TvmSystem):
+    """Ours with an open dimension, compiled once: a call is `run`, which cuts inputs into tiles or fills them up."""
+
+    def __init__(self, request: dict, target: Target, options: Options):
+        from ...deploy.build import compile
+        from ...frontend import read_open
+
+        seconds, found = timed(lambda: read_open(request["path"], request["ranges"], request.get("values")))
+        super().__init__(compile(found.module, target, options), seconds, {}, of_ours=True)
+        self._of_all = self.facts
+        self.facts = self.at(request)
+
+    def at(self, request: dict) -> dict:
+        """Return the facts at the size of a request: the kernels of all tiles of a call."""
+        from ...frontend import check_inputs
+        from ...frontend.inputs import id_limits, random_inputs
+        from ...frontend.walk_graph import count_nodes
+
+        model = model_of(request)
+        arrays = check_inputs(model.inputs, random_inputs(model.inputs, id_limits(model.proto), request["seed"]))
+        nodes, layout = count_nodes(model.proto)
+        facts = {"inputs": dict(zip(model.inputs, arrays)), "onnx_nodes": nodes, "onnx_layout_nodes": layout}
+        tiles = [_costs(self.compiled.graph, name) for name in self._functions(arrays)]
+        return {**self._of_all, **_added(tiles), **facts}
+
+    def _functions(self, arrays: list[np.ndarray]) -> list[str]:
+        """Return the function of each tile of a call."""
+        from ...deploy.tiles import Tiles
+
+        compiled, called = self.compiled, []
+
+        def run(*given: object, function: str) -> list[np.ndarray]:
+            called.append(function)
+            return compiled.run(*given, function=function)
+
+        Tiles(compiled.open, {name: compiled.functions[name] for name in compiled.sizes}).run(run, arrays, {})
+        return called
+
+    def feed(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the arrays, which are in the order of the model's inputs."""
+        arrays = list(inputs.values())
+        self.once = lambda: self.compiled.run(*arrays)
+        self.first_seconds, outputs = timed(self.once)
+        return outputs
+
+    def ready(self) -> None:
+        """Do nothing: no run changes anything."""
+
+    def count(self) -> dict:
+        """Return the time of the first run; the kernels are among the facts."""
+        return {"first_seconds": self.first_seconds}
+
+
+def _added(costs: list[dict]) -> dict:
+    """Return the sums of the costs of several tiles."""
+    first = costs[0]
+    return {
+        key: _added([each[key] for each in costs]) if isinstance(value, dict) else sum(each[key] for each in costs)
+        for key, value in first.items()
+    }
 
 
 class OnnxRuntime(System):
