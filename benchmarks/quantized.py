@@ -3,11 +3,12 @@
 
     python benchmarks/quantized.py
     python benchmarks/quantized.py --only "bert dynamic" --target haswell -o FILE
+    pip install openvino; python benchmarks/quantized.py --openvino
 
 The networks are small ones of each kind, with random weights, quantized by ``onnxruntime.quantization``: a BERT of two
 layers (dynamic), a residual network, one of depthwise convolutions, and a vision transformer of two layers (static, as
-QDQ and as QLinear operators), and three whole networks, as QDQ: ResNet-50, MobileNetV2, and ViT-S. The least of some
-rounds of each. Results go to quantized.json.
+QDQ and as QLinear operators), and four whole networks, as QDQ: ResNet-50, MobileNetV2, YOLOv8n, and ViT-S. The least
+of some rounds of each, and with ``--openvino`` those of OpenVINO on the same file. Results go to quantized.json.
 """
 
 from __future__ import annotations
@@ -170,6 +171,63 @@ def mobilenetv2() -> onnx.ModelProto:
     return _classified(graph, _relu6(graph, graph.conv(x, into, 1280, 1)), 1280)
 
 
+def yolov8n() -> onnx.ModelProto:
+    """YOLOv8n at 640 x 640 without batch normalizations, up to boxes and scores of 80 classes."""
+    graph = Graph((1, 3, 640, 640))
+    x = _split_block(graph, _silu(graph, _silu(graph, "x", 3, 16, 3, 2), 16, 32, 3, 2), 32, 32, 1)
+    fine = _split_block(graph, _silu(graph, x, 32, 64, 3, 2), 64, 64, 2)
+    middle = _split_block(graph, _silu(graph, fine, 64, 128, 3, 2), 128, 128, 2)
+    x = _split_block(graph, _silu(graph, middle, 128, 256, 3, 2), 256, 256, 1)
+    pooled = [_silu(graph, x, 256, 128)]
+    for _ in range(3):
+        pooled.append(graph.op("MaxPool", pooled[-1], kernel_shape=[5, 5], strides=[1, 1], pads=[2] * 4))
+    coarse = _silu(graph, graph.op("Concat", *pooled, axis=1), 512, 256)
+    middle = _split_block(graph, graph.op("Concat", _doubled(graph, coarse), middle, axis=1), 384, 128, 1, False)
+    first = _split_block(graph, graph.op("Concat", _doubled(graph, middle), fine, axis=1), 192, 64, 1, False)
+    x = graph.op("Concat", _silu(graph, first, 64, 64, 3, 2), middle, axis=1)
+    second = _split_block(graph, x, 192, 128, 1, False)
+    x = graph.op("Concat", _silu(graph, second, 128, 128, 3, 2), coarse, axis=1)
+    third = _split_block(graph, x, 384, 256, 1, False)
+    found = [_detected(graph, *each) for each in ((first, 64, 80), (second, 128, 40), (third, 256, 20))]
+    boxes, scores = (graph.op("Concat", *parts, axis=2) for parts in zip(*found))
+    split = graph.constant(np.array([1, 4, 16, -1], "int64"))
+    sides = graph.op("Softmax", graph.op("Transpose", graph.op("Reshape", boxes, split), perm=[0, 2, 1, 3]), axis=1)
+    bins = graph.constant(np.arange(16, dtype="float32").reshape(1, 16, 1, 1))
+    sides = graph.op("ReduceSum", graph.op("Mul", sides, bins), graph.constant(np.array([1], "int64")), keepdims=0)
+    return graph.model(graph.op("Concat", sides, graph.op("Sigmoid", scores), axis=1))
+
+
+def _silu(graph: Graph, x: str, into: int, out: int, size: int = 1, stride: int = 1) -> str:
+    x = graph.conv(x, into, out, size, stride)
+    return graph.op("Mul", x, graph.op("Sigmoid", x))
+
+
+def _split_block(graph: Graph, x: str, into: int, out: int, blocks: int, adds: bool = True) -> str:
+    """Two halves, of which the second one goes through some blocks; the results of all side by side."""
+    sizes = graph.constant(np.array([out // 2, out // 2], "int64"))
+    node = helper.make_node("Split", [_silu(graph, x, into, out), sizes], [], f"n{len(graph.nodes)}", axis=1)
+    node.output.extend([f"t{len(graph.nodes)}.{half}" for half in range(2)])
+    graph.nodes.append(node)
+    parts = list(node.output)
+    for _ in range(blocks):
+        x = _silu(graph, _silu(graph, parts[-1], out // 2, out // 2, 3), out // 2, out // 2, 3)
+        parts.append(graph.op("Add", parts[-1], x) if adds else x)
+    return _silu(graph, graph.op("Concat", *parts, axis=1), (2 + blocks) * (out // 2), out)
+
+
+def _doubled(graph: Graph, x: str) -> str:
+    return graph.op("Resize", x, "", graph.constant(np.array([1, 1, 2, 2], "float32")), mode="nearest")
+
+
+def _detected(graph: Graph, x: str, channels: int, side: int) -> tuple[str, str]:
+    """Four sides of 16 numbers, and scores, of each place of one scale."""
+    found = []
+    for inner, out in ((64, 64), (80, 80)):
+        y = graph.conv(_silu(graph, _silu(graph, x, channels, inner, 3), inner, inner, 3), inner, out, 1)
+        found.append(graph.op("Reshape", y, graph.constant(np.array([1, out, side * side], "int64"))))
+    return found[0], found[1]
+
+
 def vit_s() -> onnx.ModelProto:
     """The twelve layers of ViT-S."""
     return vit(12)
@@ -231,7 +289,7 @@ NETWORKS: dict[str, tuple[Callable, Callable]] = {
     },
     **{
         f"{make.__name__} QDQ": (make, lambda folder, model: static(folder, model, "QDQ"))
-        for make in (resnet50, mobilenetv2, vit_s)
+        for make in (resnet50, mobilenetv2, yolov8n, vit_s)
     },
 }
 
@@ -241,6 +299,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(NETWORKS), choices=list(NETWORKS), metavar="NAME")
     parser.add_argument("--target", metavar="CPU", help="LLVM's name of a processor; this machine's by default")
+    parser.add_argument("--openvino", action="store_true", help="measure OpenVINO on the same file, too")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write the quantized and float files there")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     args = parser.parse_args()
@@ -254,15 +313,15 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) if args.keep is None else args.keep / name.replace(" ", "_")
             folder.mkdir(parents=True, exist_ok=True)
-            rows[key] = measure(*NETWORKS[name], folder, args.target)
+            rows[key] = measure(*NETWORKS[name], folder, args.target, args.openvino)
         with whole(args.output) as path:
             path.write_text(json.dumps({"machine": machine(1), "rows": rows}, indent=1) + "\n", encoding="utf-8")
         print(key, json.dumps(rows[key]), flush=True)
     return 0
 
 
-def measure(make: Callable, quantize: Callable, folder: Path, cpu: str | None) -> dict:
-    """Least microseconds of ONNX Runtime on the quantized file, of ours, and of both float networks."""
+def measure(make: Callable, quantize: Callable, folder: Path, cpu: str | None, openvino: bool = False) -> dict:
+    """Least microseconds of processor time: ONNX Runtime on the quantized file, ours, both float networks."""
     import onnxruntime
     import tvm
 
@@ -287,12 +346,23 @@ def measure(make: Callable, quantize: Callable, folder: Path, cpu: str | None) -
         "ours": inference(ours["bytes"].vm, [given]),
         "our float": inference(ours["float"].vm, [given]),
     }
+    if openvino:
+        runs["openvino"] = _openvino(folder / "bytes.onnx", given)
     return {
-        "microseconds": {name: round(each, 1) for name, each in least(runs, time.thread_time, _LEAST_SECONDS).items()},
+        "microseconds": {name: round(each, 1) for name, each in least(runs, time.process_time, _LEAST_SECONDS).items()},
         "error": float(np.abs(found - want).max() / (np.abs(want).max() or 1.0)),
         "bytes of file": path.stat().st_size,
         "date": date.today().isoformat(),
     }
+
+
+def _openvino(path: Path, given: np.ndarray) -> Callable[[], None]:
+    """OpenVINO on a file, on one thread; what is not of integers is computed in float32."""
+    import openvino
+
+    settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
+    request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
+    return lambda: request.infer({0: given}, share_inputs=True, share_outputs=True)
 
 
 if __name__ == "__main__":

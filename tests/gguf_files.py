@@ -10,8 +10,11 @@ import gguf
 import numpy as np
 from gguf.quants import dequantize, quantize
 
-HALVES = {"Q4_K": (0, 2), "Q6_K": (208,)}
+HALVES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+HALVES |= {"IQ4_NL": (0,), "IQ4_XS": (0,)}
 """Formats that `gguf` does not write -> where their blocks have halves."""
+_LARGEST = {"Q2_K": 20, "Q3_K": 60, "Q4_K": 100, "Q5_K": 200, "Q6_K": 1000, "IQ4_NL": 50, "IQ4_XS": 1000}
+"""What brings weights of a random block to about the size of normally distributed ones."""
 
 
 def stored(random: np.random.Generator, shape: tuple, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -26,8 +29,8 @@ def stored(random: np.random.Generator, shape: tuple, kind: str) -> tuple[np.nda
     size, count = gguf.GGML_QUANT_SIZES[type_]
     data = random.integers(0, 256, (shape[0], shape[1] // size * count)).astype("uint8")
     for at in HALVES[kind]:  # so that weights are as large as those above
-        scale = (0.5 + random.random(data.size // count)) / {"Q4_K": 100, "Q6_K": 1000}[kind] / shape[-1] ** 0.5
-        scale *= 1 if at == 2 else 0.1
+        scale = (0.5 + random.random(data.size // count)) / _LARGEST[kind] / shape[-1] ** 0.5
+        scale *= 1 if at in (2, 82) else 0.1
         data.reshape(-1, count)[:, at : at + 2] = scale.astype("<f2").view("uint8").reshape(-1, 2)
     return data, dequantize(data, type_).reshape(shape)
 

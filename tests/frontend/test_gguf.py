@@ -55,7 +55,17 @@ def test_scores_and_ids_are_those_of_numpy(network, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "table", "output"), [("Q8_0", "Q4_K", None), ("Q6_K", "Q8_0", "Q4_K"), ("Q5_0", "F32", "Q4_1")]
+    ("kind", "table", "output"),
+    [
+        ("Q8_0", "Q4_K", None),
+        ("Q6_K", "Q8_0", "Q4_K"),
+        ("TQ1_0", "F32", "Q4_1"),
+        ("Q5_K", "Q6_K", None),
+        ("Q3_K", "Q2_K", "Q5_1"),
+        ("IQ4_XS", "IQ4_NL", "TQ2_0"),
+        ("MXFP4", "Q5_K", "Q5_0"),
+        ("Q2_K", "Q5_1", "TQ1_0"),
+    ],
 )
 def test_the_graph_is_one_that_onnxruntime_runs(kind, table, output, tmp_path):
     """Every format as a table and as a product; formats that are not kept are expanded."""
