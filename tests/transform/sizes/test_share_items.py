@@ -22,7 +22,7 @@ from smartmem_tvm.transform import RepeatItems, ShareItems
 
 @pytest.fixture(autouse=True)
 def _sizes_run_as_others_wherever_they_can(monkeypatch):
-    monkeypatch.setattr(item_cost, "_MORE", 1e9)
+    monkeypatch.setattr(item_cost, "MORE", 1e9)
 
 
 def at(proto, counts):
