@@ -16,9 +16,12 @@ from .item_cost import COPIED, MORE, WEIGHT, launch
 from .items import Mixed
 from .position_work import LengthWork, extent_of
 
-# Rows of a register tile, in steps of which loops over rows end behind the length. Measured: tiles of matmuls have 4 to
-# 12 rows on AVX2 and 4 to 14 on AVX-512 (`docs/cpu.md`), and 8 is the height for most numbers of rows from 16 on.
-_STRIP = 8
+# Rows in steps of which loops over rows end behind the length: those of `schedule/cpu/gemm/axis.py`, by definition.
+_STRIP = 2
+# Rows for a weight below which a capacity takes longer, and how many times: each tile prefetches its share of the next
+# panel, and most tiles are left out. Measured: BERT at a capacity of 128 on one thread of an AMD EPYC with AVX-512 takes
+# 1.10x of a static compile of 5 positions, 1.21x of 11, 0.94x of 16, and 0.89x of 20 (2026-11-30).
+_FEW_ROWS, _FEW = 16, 1.2
 # Steps of sums that a step of a maximum, or of a sum of what one operand says, takes: exponentials, mostly. Measured:
 # an exponential of AVX-512 takes a cycle of a float, in which two multiply-adds of 16 floats end.
 _OF_ROW = 24
@@ -52,7 +55,8 @@ class LengthSum:
         steps = (
             self.steps * prod(each.of(rows) for each in self.written) * prod(each.of(capacity) for each in self.added)
         )
-        return max(steps, WEIGHT * self.weights)
+        slower = _FEW if length < capacity and steps < _FEW_ROWS * self.weights else 1
+        return round(slower * max(steps, WEIGHT * self.weights))
 
 
 def _up(length: int, capacity: int, step: int) -> int:

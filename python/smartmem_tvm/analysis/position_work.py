@@ -101,11 +101,22 @@ class LengthWork:
         """The numbers of positions that tensors have."""
         return distinct([Extent(), *numbers_of([each.shares for each in self.operators])])
 
-    def fits(self, mod: tvm.IRModule, length: int) -> bool:
-        """Whether each result of the model at a length has the positions that are known of it."""
-        bindings = list(bindings_of(mod))
-        pairs = zip(bindings, self.operators, strict=True)
-        return all(has_sizes(each.var.ty, found.shares, length) for each, found in pairs)
+    def fits(self, mod: tvm.IRModule, other: tvm.IRModule, lengths: tuple[int, int]) -> bool:
+        """Whether each result of the model has, at two lengths, the positions that are known of it, and no others."""
+        bindings = zip(bindings_of(mod), bindings_of(other), self.operators, strict=True)
+        return all(
+            has_sizes(one.var.ty, found.shares, lengths[0]) and _differ_in(one.var.ty, two.var.ty, found.shares)
+            for one, two, found in bindings
+        )
+
+
+def _differ_in(ty, other, shares) -> bool:
+    """Whether two types differ in the dimensions with positions only."""
+    if isinstance(ty, relax.TupleType):
+        return all(_differ_in(*each) for each in zip(ty.fields, other.fields, shares, strict=True))
+    along = {share.axis for share in shares}
+    pairs = zip(array_shape(ty), array_shape(other), strict=True)
+    return all(a == b or axis in along for axis, (a, b) in enumerate(pairs))
 
 
 def has_sizes(ty, shares, length: int) -> bool:
@@ -231,5 +242,5 @@ def require_same_positions(
         return all(one == other or grows(one, other) for one, other in zip(a.shape, b.shape))
 
     require_same_graph(one, other, lengths, same, grows)
-    if work is not None and not work.fits(one, lengths[0]):
+    if work is not None and not work.fits(one, other, lengths):
         raise Mixed(f"a tensor of the model for {lengths[0]} has another size than the others say")

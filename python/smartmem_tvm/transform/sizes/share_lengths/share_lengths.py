@@ -95,8 +95,10 @@ class _Group:
         names = sorted(self.lengths, key=self.lengths.get)
         try:
             modules = {name: with_means(alone(self.mod, name)) for name in names}
-            probes = tuple(self.lengths[name] for name in names[-2:])
-            small, large = (modules[name] for name in names[-2:])
+            whole = names[-1]
+            half = min(names[:-1], key=lambda name: abs(2 * self.lengths[name] - self.lengths[whole]))
+            probes = self.lengths[half], self.lengths[whole]
+            small, large = modules[half], modules[whole]
             require_same_positions(small, large, probes, None)
             work = length_work(small, large, probes, self.lengths[names[0]])
             if not any(work.inputs):
@@ -104,8 +106,7 @@ class _Group:
             sums = length_sums(work, probes)
         except (Mixed, ValueError):
             return {}, []
-        whole = modules[names[-1]]
-        same = [name for name in names if self._same(modules[name], whole, name, names[-1], work)]
+        same = [name for name in names if self._same(modules[name], large, name, whole, work)]
         return self._chosen(modules, same, work, sums)
 
     def _same(self, one, whole, name: str, last: str, work: LengthWork) -> bool:
