@@ -101,6 +101,46 @@ def sentence(width=8, heads=2, most=64) -> onnx.ModelProto:
     return model(nodes, [1, N], constants, TensorProto.INT64)
 
 
+def drawn_chain(random: np.random.Generator) -> onnx.ModelProto:
+    """Operators behind each other, drawn, over x (1, n, width): products, softmax, means, and windows along n."""
+    width = int(random.integers(2, 9))
+    nodes, constants, last = [], {"one": np.array([1])}, "x"
+    for number in range(int(random.integers(2, 6))):
+        name = f"t{number}"
+        kind = str(random.choice(["MatMul", "Relu", "Softmax", "centre", "pairs", "Conv"]))
+        if kind == "MatMul":
+            wide = int(random.integers(2, 9))
+            constants[f"w{number}"], width = weights(width, wide, seed=number), wide
+            nodes.append(("MatMul", [last, f"w{number}"], name, {}))
+        elif kind == "Softmax":
+            nodes.append(("Softmax", [last], name, {"axis": int(random.integers(1, 3))}))
+        elif kind == "centre":
+            nodes += [("ReduceMean", [last], f"m{number}", {"axes": [1]}), ("Sub", [last, f"m{number}"], name, {})]
+        elif kind == "pairs":
+            nodes += [
+                ("Transpose", [last], f"a{number}", {"perm": [0, 2, 1]}),
+                ("MatMul", [last, f"a{number}"], f"b{number}", {}),
+                ("Tanh", [f"b{number}"], f"c{number}", {}),
+                ("MatMul", [f"c{number}", last], name, {}),
+            ]
+        elif kind == "Conv":
+            taps = int(random.choice([1, 3, 5]))
+            constants[f"k{number}"] = weights(width, width, taps, seed=number) / np.float32(width)
+            nodes += [
+                ("Transpose", [last], f"a{number}", {"perm": [0, 2, 1]}),
+                ("Conv", [f"a{number}", f"k{number}"], f"b{number}", {"pads": [taps // 2] * 2}),
+                ("Transpose", [f"b{number}"], name, {"perm": [0, 2, 1]}),
+            ]
+        else:
+            nodes.append(("Relu", [last], name, {}))
+        last = name
+    nodes.append(("Mul", [last, last], "y", {}))
+    proto = model(nodes, [1, N, width], constants)
+    first = next((constants[f"w{n}"].shape[0] for n in range(6) if f"w{n}" in constants), width)
+    proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = first
+    return proto
+
+
 ROWS = {"w": weights(4, 6)}
 APART = {
     "layers": layers(),

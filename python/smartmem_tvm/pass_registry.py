@@ -236,9 +236,17 @@ def _transform_windows(options: Options, _: tvm.target.Target | None, *, result:
 
 
 def _share_items(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
-    """Caches are of one size, and within a memory budget each tile would read the weights again; see also the pass."""
-    on_cpu = target is None or is_cpu(target)
-    return transform.ShareItems(on_cpu and not options.memory_budget and not options.caches, target)
+    """Within a memory budget each tile would read the weights again."""
+    return transform.ShareItems(_shares_sizes(options, target), target)
+
+
+def _share_lengths(options: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.ShareLengths(_shares_sizes(options, target), target)
+
+
+def _shares_sizes(options: Options, target: tvm.target.Target | None) -> bool:
+    """Whether sizes may be computed by functions of others; caches are of one size, and see also the passes."""
+    return (target is None or is_cpu(target)) and not options.memory_budget and not options.caches
 
 
 def _keep_caches(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
@@ -268,6 +276,7 @@ _ENTRIES = (
     # Passes over operators, before they are legalized.
     _ours(transform.ChooseTiles, make=lambda _, target: transform.ChooseTiles(target), needs_target=True),
     _ours(transform.ShareItems, make=_share_items, needs_target=True),
+    _ours(transform.ShareLengths, make=_share_lengths, needs_target=True),
     _ours(transform.KeepCaches, make=_keep_caches),
     _ours(tvm_mends.DropEmpty),
     _ours(tvm_mends.WidenBfloat16),

@@ -198,6 +198,7 @@ PHASES = (
             # Before all others, which would work for functions that are left out.
             "choose-tiles",
             "share-items",
+            "share-lengths",
             "keep-caches",  # before operators change, as it looks for what exporters write
             "drop-empty",  # before all others, so that they meet no tensors without elements
             "widen-bfloat16",

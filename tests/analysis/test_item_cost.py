@@ -53,7 +53,7 @@ def test_drawn_lists(seed):
     found = covers(work, counts, 100)
     for items, parts in found.items():
         assert sum(parts) == items and set(parts) <= set(counts) - found.keys()
-        assert sum(cost(work, each) for each in parts) <= item_cost._MORE * cost(work, items)
+        assert sum(cost(work, each) for each in parts) <= item_cost.MORE * cost(work, items)
     assert set(covers(work, counts, 100)) <= set(counts) - {min(counts)}
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from open_models import N, dims, model, sentence, weights
 from smartmem_tvm.analysis.items import Mixed, Share
-from smartmem_tvm.analysis.positions import LOWEST, ZERO, Need, length_work, same_prefix, shares_of
+from smartmem_tvm.analysis.position_work import Need, same_prefix, shares_of
+from smartmem_tvm.analysis.positions import length_work
 from smartmem_tvm.frontend import from_onnx
+from smartmem_tvm.ir.mask_positions import LOWEST, ZERO
 
 _LENGTHS = (5, 7)
 

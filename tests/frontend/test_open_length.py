@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 
 import smartmem_tvm
-from open_models import N, check, compiled, dims, expected, model, sentence, weights
+from open_models import N, check, compiled, dims, drawn_chain, expected, model, sentence, weights
 from smartmem_tvm import UserError
 from smartmem_tvm.frontend import from_onnx
 from smartmem_tvm.frontend.open_length import capacities
@@ -168,40 +168,5 @@ def test_places_that_are_counted_are_numbers_of_rows():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_chains_of_operators(seed):
-    random = np.random.default_rng(seed)
-    width = int(random.integers(2, 9))
-    nodes, constants, last = [], {"one": np.array([1])}, "x"
-    for number in range(int(random.integers(2, 6))):
-        name = f"t{number}"
-        kind = str(random.choice(["MatMul", "Relu", "Softmax", "centre", "pairs", "Conv"]))
-        if kind == "MatMul":
-            wide = int(random.integers(2, 9))
-            constants[f"w{number}"], width = weights(width, wide, seed=number), wide
-            nodes.append(("MatMul", [last, f"w{number}"], name, {}))
-        elif kind == "Softmax":
-            nodes.append(("Softmax", [last], name, {"axis": int(random.integers(1, 3))}))
-        elif kind == "centre":
-            nodes += [("ReduceMean", [last], f"m{number}", {"axes": [1]}), ("Sub", [last, f"m{number}"], name, {})]
-        elif kind == "pairs":
-            nodes += [
-                ("Transpose", [last], f"a{number}", {"perm": [0, 2, 1]}),
-                ("MatMul", [last, f"a{number}"], f"b{number}", {}),
-                ("Tanh", [f"b{number}"], f"c{number}", {}),
-                ("MatMul", [f"c{number}", last], name, {}),
-            ]
-        elif kind == "Conv":
-            taps = int(random.choice([1, 3, 5]))
-            constants[f"k{number}"] = weights(width, width, taps, seed=number) / np.float32(width)
-            nodes += [
-                ("Transpose", [last], f"a{number}", {"perm": [0, 2, 1]}),
-                ("Conv", [f"a{number}", f"k{number}"], f"b{number}", {"pads": [taps // 2] * 2}),
-                ("Transpose", [f"b{number}"], name, {"perm": [0, 2, 1]}),
-            ]
-        else:
-            nodes.append(("Relu", [last], name, {}))
-        last = name
-    nodes.append(("Mul", [last, last], "y", {}))
-    proto = model(nodes, [1, N, width], constants)
-    first = next((constants[f"w{n}"].shape[0] for n in range(6) if f"w{n}" in constants), width)
-    proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = first
+    proto = drawn_chain(np.random.default_rng(seed))
     check(proto, compiled(proto, "3..7"), (3, 4, 5, 7))

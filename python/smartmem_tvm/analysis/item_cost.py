@@ -10,21 +10,21 @@ from ..target import is_cuda, is_gpu
 from .items import ItemWork
 
 # Items of tiles, powers of 2 and numbers half-way. Chosen: with padding to the next one at most a third of a tile's
-# items is for nothing. 64 is the largest as weights are then read seldom enough (`_WEIGHT`).
+# items is for nothing. 64 is the largest as weights are then read seldom enough (`WEIGHT`).
 _TILES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # Steps of sums that take as long as reading a weight once: sums with more steps for a weight do not wait for weights.
 # Measured: BERT on one thread of an AMD EPYC with AVX2 takes 8.4 ms for 16 rows, 57 MB of weights, and 33e9 steps per
 # second for 64 and more (2026-11-29).
-_WEIGHT = 20
+WEIGHT = 20
 # Steps of sums that take as long as a launch, and as a kernel that has too little work for the whole device. Assumed:
 # 0.5 microseconds of a core, 5 microseconds of each core where a kernel wakes several, 4 microseconds of 20 steps each
 # picosecond on a data center's GPU, and 20 microseconds of 0.5 steps each picosecond on a phone's.
 _KERNEL, _THREADS, _CUDA_KERNEL, _GPU_KERNEL = 20_000, 200_000, 80_000_000, 10_000_000
-_COPIED = 24  # steps of sums that take as long as copying a number: it is read and written. Assumed, twice `_WEIGHT`.
+COPIED = 24  # steps of sums that take as long as copying a number: it is read and written. Assumed, twice `WEIGHT`.
 # The share of a tile's time up to which reading weights and launches do not matter: no larger tile is made then.
 # Chosen: half of what an open dimension may cost beside a fixed one.
 _ENOUGH = 0.08
-_MORE = 1.02  # chosen: what a size may take, beside a function of its own, when functions of other sizes compute it
+MORE = 1.02  # chosen: what a size may take, beside a function of its own, when functions of other sizes compute it
 
 
 def tiles(most: int) -> list[int]:
@@ -40,11 +40,11 @@ def tiles(most: int) -> list[int]:
 
 def cost(work: ItemWork, items: int, target: tvm.target.Target | None = None) -> int:
     """Return the predicted time of a tile on a target, by default a CPU, in steps of sums."""
-    sums = sum(max(items * steps, _WEIGHT * weights) for steps, weights in work.sums)
-    return sums + _launch(target) * work.kernels
+    sums = sum(max(items * steps, WEIGHT * weights) for steps, weights in work.sums)
+    return sums + launch(target) * work.kernels
 
 
-def _launch(target: tvm.target.Target | None) -> int:
+def launch(target: tvm.target.Target | None) -> int:
     """Return the steps of all cores together that a launch takes."""
     if target is not None and is_gpu(target):
         return _CUDA_KERNEL if is_cuda(target) else _GPU_KERNEL
@@ -90,7 +90,7 @@ def covers(
     costs: dict[int, int] = {}
     for count in sorted(counts):
         alone, parts = cost(work, count, target), cover(count, costs, exact=True)
-        if parts and sum(costs[each] for each in parts) + count * _COPIED * copied <= _MORE * alone:
+        if parts and sum(costs[each] for each in parts) + count * COPIED * copied <= MORE * alone:
             found[count] = parts
         else:
             costs[count] = alone

@@ -22,10 +22,11 @@ from smartmem_tvm.analysis.item_cost import cost, tiles
 from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
 from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend.onnx_file import Model
-from smartmem_tvm.frontend.open_length import Lengths, with_means
+from smartmem_tvm.frontend.open_length import Lengths
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
 from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE, tile_of, with_sizes
+from smartmem_tvm.transform.sizes.share_lengths.mask_length import with_means
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _LEAST_PROBE = 2  # items; with 1 a shape would not show which axis has the items

@@ -12,25 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import tvm
-from tvm import relax
 
-from smartmem_tvm.analysis.items import Mixed, bindings_of, operator_of, require_same_graph
-from smartmem_tvm.analysis.position_constants import is_one_number
-from smartmem_tvm.analysis.positions import (
-    WINDOWS,
-    LengthWork,
-    Shares,
-    extent_of,
-    length_work,
-    same_prefix,
-)
+from smartmem_tvm.analysis.items import Mixed
+from smartmem_tvm.analysis.position_work import LengthWork, require_same_positions
+from smartmem_tvm.analysis.positions import WINDOWS, Shares, length_work
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend.mask_length import with_masks
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE
+from smartmem_tvm.transform.sizes.share_lengths.mask_length import with_masks
 
 if TYPE_CHECKING:
     from smartmem_tvm.frontend.open_dimension import Range
@@ -84,7 +75,7 @@ class Lengths:
             loaded = {probes[1]: self.load(probes[1])}
             loaded[probes[0]] = self._between(probes[0])
             modules = [loaded[length][1] for length in probes]
-            self._require_same(*modules, probes, None)
+            require_same_positions(*modules, probes, None)
             work = length_work(*modules, probes, self.range.least)
             return self._at_capacities(work, loaded, modules[1], probes[1])
         except Mixed as reason:
@@ -108,30 +99,13 @@ class Lengths:
         for capacity in capacities(self.range.least, self.range.most, slides(work)):
             model, mod = loaded[capacity] if capacity in loaded else self.load(capacity)
             try:
-                self._require_same(mod, whole, (capacity, length), work)
+                require_same_positions(mod, whole, (capacity, length), work)
             except Mixed:
                 if min(number.of(capacity) for number in work.numbers) > 1:
                     raise
                 continue  # what is expanded from one position may be another operator, and two positions do
             made.append((model, self._with_facts(with_masks(mod, work, capacity), work, capacity)))
         return made
-
-    def _require_same(
-        self, one: tvm.IRModule, other: tvm.IRModule, lengths: tuple[int, int], work: LengthWork | None
-    ) -> None:
-        """Refuse models that differ; without `work`, sizes are not compared, as `length_work` does."""
-
-        def grows(a: int, b: int) -> bool:
-            return work is None or extent_of(a, b, lengths, work.numbers) is not None
-
-        def same(a: np.ndarray, b: np.ndarray) -> bool:
-            if not same_prefix(a, b):  # `with_masks` compares it with the number that an operator reads
-                return is_one_number(a, b)
-            return all(one == other or grows(one, other) for one, other in zip(a.shape, b.shape))
-
-        require_same_graph(one, other, lengths, same, grows)
-        if work is not None and not work.fits(one, lengths[0]):
-            raise Mixed(f"a tensor of the model for {lengths[0]} has another size than the others say")
 
     def _with_facts(self, mod: tvm.IRModule, work: LengthWork, capacity: int) -> tvm.IRModule:
         facts = {
@@ -148,35 +122,6 @@ class Lengths:
         }
         mod[MAIN] = mod[MAIN].with_attr(TILE, json.dumps(facts))
         return mod
-
-
-def with_means(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a model whose variances are means, as numbers behind the length differ from the mean, too."""
-    main = mod[MAIN]
-    builder, bindings = relax.BlockBuilder(mod), []
-    for binding in bindings_of(mod):
-        value = binding.value
-        if operator_of(value) == "variance":
-            axes, data = value.attrs.axis, value.args[0]
-            mean = _bound(builder, bindings, relax.op.mean(data, axes, keepdims=True))
-            apart = _bound(builder, bindings, relax.op.subtract(data, mean))
-            square = _bound(builder, bindings, relax.op.multiply(apart, apart))
-            value = builder.normalize(relax.op.mean(square, axes, keepdims=bool(value.attrs.keepdims)))
-        bindings.append(relax.VarBinding(binding.var, value))
-    if len(bindings) == len(list(bindings_of(mod))):
-        return mod
-    body = relax.SeqExpr([relax.DataflowBlock(bindings)], main.body.body)
-    builder.update_func(
-        mod.get_global_var(MAIN), relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-    )
-    return builder.get()
-
-
-def _bound(builder: relax.BlockBuilder, bindings: list, value: relax.Expr) -> relax.Var:
-    value = builder.normalize(value)
-    var = relax.DataflowVar("part_of_variance", value.ty)
-    bindings.append(relax.VarBinding(var, value))
-    return var
 
 
 def capacities(least: int, most: int, slides: bool = False) -> list[int]:

@@ -29,7 +29,8 @@ one by one."""
 REPEATED = "smartmem.repeated"
 """Module attribute, JSON: a list of the sizes that functions of other sizes compute, items at a time. Each has the name
 of its ``function``, its ``number`` (`SIZE`) and its ``items``, ``tiles`` with ``function`` and ``items`` of each in
-their order, and ``inputs`` and ``outputs`` as in `TILE`."""
+their order, and ``inputs`` and ``outputs`` as in `TILE`. With ``length``, one tile computes positions up to its
+``items``, with their number as its last input."""
 _COMMON = ("least", "most", "inputs", "outputs")
 _ALLOCATE = "relax.memory.alloc_storage"
 
@@ -44,14 +45,31 @@ def with_sizes(modules: Sequence[tvm.IRModule]) -> tvm.IRModule:
     """
     whole = tvm.IRModule()
     for number, mod in enumerate(modules):
-        names = {gvar: renamed(gvar, f"{gvar.name_hint}_{number}") for gvar in mod.get_global_vars()}
-        for gvar, func in mod.functions_items():
-            body = tvm_ffi.structural_map(func, (ir.GlobalVar, lambda each, names=names: names.get(each, each)))
-            if "global_symbol" in (body.attrs or {}):
-                body = body.with_attr("global_symbol", names[gvar].name_hint)
-            if gvar.name_hint == MAIN:
-                body = body.with_attr(SIZE, number).with_attr("global_symbol", names[gvar].name_hint)
-            whole[names[gvar]] = body
+        whole = with_function(whole, mod, f"{MAIN}_{number}", number)
+    return whole
+
+
+def with_function(whole: tvm.IRModule, mod: tvm.IRModule, name: str, number: int) -> tvm.IRModule:
+    """Add the ``main`` of a module, with its kernels, to a module of several sizes, and return that.
+
+    Parameters
+    ----------
+    whole : tvm.IRModule
+        Has no function of this size.
+    name : str
+        What the function of the size is called.
+    number : int
+        The number of the size.
+    """
+    ending = name.removeprefix(MAIN)
+    names = {gvar: renamed(gvar, f"{gvar.name_hint}{ending}") for gvar in mod.get_global_vars()}
+    for gvar, func in mod.functions_items():
+        body = tvm_ffi.structural_map(func, (ir.GlobalVar, lambda each: names.get(each, each)))
+        if "global_symbol" in (body.attrs or {}):
+            body = body.with_attr("global_symbol", names[gvar].name_hint)
+        if gvar.name_hint == MAIN:
+            body = body.with_attr(SIZE, number).with_attr("global_symbol", names[gvar].name_hint)
+        whole[names[gvar]] = body
     return whole
 
 

@@ -64,6 +64,7 @@ __getattr__, __dir__, __all__ = lazy(
         "RoundFactors": "precision.round_factors",
         "SelectLayout": "layout.select_layout",
         "ShareItems": "sizes.share_items",
+        "ShareLengths": "sizes.share_lengths.share_lengths",
         "SliceWeights": "memory.slice_weights",
         "SplitReductions": "layout.split_reductions",
         "SplitTransposed": "rewrite.split_transposed",

@@ -22,7 +22,7 @@ from smartmem_tvm.transform import RepeatItems, ShareItems
 
 @pytest.fixture(autouse=True)
 def _sizes_run_as_others_wherever_they_can(monkeypatch):
-    monkeypatch.setattr(item_cost, "_MORE", 1e9)
+    monkeypatch.setattr(item_cost, "MORE", 1e9)
 
 
 def at(proto, counts):
@@ -107,9 +107,10 @@ def test_another_dimension_may_have_a_list_as_well():
 )
 def test_each_size_keeps_its_function(options, target):
     passes = [each for phase in phases_of(None) for each in phase.passes]
-    assert passes[:2] == ["choose-tiles", "share-items"]
-    mod = at(layers(), (1, 2))
-    assert make_pass("share-items", options, parse_target(target))(mod).same_as(mod)
+    assert passes[:3] == ["choose-tiles", "share-items", "share-lengths"]
+    for mod in (at(layers(), (1, 2)), at(sentence(), (4, 8))):
+        for name in passes[1:3]:
+            assert make_pass(name, options, parse_target(target))(mod).same_as(mod)
 
 
 def test_lengths_are_not_shared():

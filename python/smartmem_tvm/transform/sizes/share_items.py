@@ -9,19 +9,14 @@ from dataclasses import dataclass
 from math import prod
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import relax
 
-from ..._tvm import mapped, renamed
 from ...analysis.item_cost import covers
 from ...analysis.items import LOOPS, ItemWork, Mixed, Share, item_work, require_same_graph
 from ...ir.cache_rows import caches_of
 from ...ir.graph import append_log
-from ...ir.public_functions import MAIN
 from ...ir.several_sizes import REPEATED, SIZE, size_functions, tile_groups
-from ...ir.walk import collect
-
-Axes = tuple[int | None, ...]
-"""For each input the axis along which sizes differ."""
+from ...ir.size_groups import alone, size_groups, without_sizes
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.ShareItems")
@@ -58,11 +53,17 @@ class ShareItems:
         if not self.active or len(names) < 2 or tile_groups(mod) or any(caches_of(mod[name]) for name in names):
             return mod
         found, log = [], []
-        for group in _groups(mod, names):
-            made = group.repeated(self.target)
+        seen: set[str] = set()
+        for counts in size_groups(mod, names, along_one=True):
+            group = _Group(mod, {name: count for name, count in counts.items() if name not in seen})
+            made = group.repeated(self.target) if len(group.counts) > 1 else []
+            seen.update(group.counts if made else ())
             found += made
             log += [group.decision(each) for each in made]
-        return append_log(_without(mod, found), log) if found else mod
+        if not found:
+            return mod
+        left = without_sizes(mod, [each["function"] for each in found])
+        return append_log(left.with_attr(REPEATED, json.dumps(found)), log)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ class _Group:
         names = sorted(self.counts, key=self.counts.get)
         names.sort(key=lambda name: self.counts[name] == 1)  # last: a shape with one item may be that of none
         try:
-            first, second = (_alone(self.mod, name) for name in names[:2])
+            first, second = (alone(self.mod, name) for name in names[:2])
             probes = self.counts[names[0]], self.counts[names[1]]
             require_same_graph(first, second, probes)
             work = item_work(LOOPS(first), LOOPS(second), probes)
@@ -97,7 +98,7 @@ class _Group:
 
     def _same(self, first: tvm.IRModule, name: str, other: str) -> bool:
         try:
-            require_same_graph(first, _alone(self.mod, other), (self.counts[name], self.counts[other]))
+            require_same_graph(first, alone(self.mod, other), (self.counts[name], self.counts[other]))
         except (Mixed, ValueError):
             return False
         return True
@@ -138,80 +139,3 @@ def _tensors(func: relax.Function, work: ItemWork) -> Iterator[tuple]:
 
 def _numbers(ty: relax.TensorType, share: Share | None) -> int:
     return prod(map(int, ty.shape)) if share is not None else 0
-
-
-def _alone(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Return the function of one size as ``main``, with the kernels that it calls by the names that all sizes have."""
-    func = mod[name]
-    for attr in (SIZE, "global_symbol"):
-        func = func.without_attr(attr)
-    names = {each: renamed(each, each.name_hint.removesuffix(name.removeprefix(MAIN))) for each in _called(func)}
-    body = mapped(func, (ir.GlobalVar, lambda each: names.get(each, each)))
-    return tvm.IRModule({**{new: mod[old] for old, new in names.items()}, ir.GlobalVar(MAIN): body})
-
-
-def _called(func: relax.Function) -> list[ir.GlobalVar]:
-    return list(dict.fromkeys(collect(func.body, ir.GlobalVar)))
-
-
-def _groups(mod: tvm.IRModule, names: Sequence[str]) -> Iterator[_Group]:
-    """Yield the groups of sizes to look at; a size is in the group of the first axes, as a batch is in front."""
-    shapes = {name: _shapes(mod[name]) for name in names}
-    pairs = [(shapes[a], shapes[b]) for number, a in enumerate(names) for b in names[:number]]
-    left = {name: each for name, each in shapes.items() if each is not None}
-    pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
-    for along in sorted({axes for axes in map(_axes, *zip(*pairs)) if axes} if pairs else (), key=_in_front):
-        groups: dict[tuple, list[str]] = {}
-        for name, each in left.items():
-            groups.setdefault(_but(each, along), []).append(name)
-        for members in (each for each in groups.values() if len(each) > 1):
-            counts = _counts([left[name] for name in members], along)
-            yield _Group(mod, dict(zip(members, counts, strict=True)))
-
-
-def _shapes(func: relax.Function) -> tuple[tuple[int, ...], ...] | None:
-    """Return the shapes of a function's inputs; None if one is no tensor of known shape."""
-    types = [param.ty for param in func.params]
-    if not all(isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr) for ty in types):
-        return None
-    if not all(isinstance(dim, tirx.IntImm) for ty in types for dim in ty.shape):
-        return None
-    return tuple(tuple(map(int, ty.shape)) for ty in types)
-
-
-def _axes(one: Sequence[tuple], other: Sequence[tuple]) -> Axes | None:
-    """Return the axis along which each input of two sizes differs; None if one differs along several."""
-    found: list[int | None] = []
-    for a, b in zip(one, other, strict=True):
-        apart = [axis for axis, (m, n) in enumerate(zip(a, b)) if m != n]
-        if len(a) != len(b) or len(apart) > 1:
-            return None
-        found.append(apart[0] if apart else None)
-    return tuple(found)
-
-
-def _in_front(along: Axes) -> tuple[int, ...]:
-    return tuple(-1 if axis is None else axis for axis in along)
-
-
-def _but(shapes: Sequence[tuple], along: Axes) -> tuple:
-    """Return shapes without the sizes along some axes."""
-    pairs = zip(shapes, along, strict=True)
-    return tuple(shape if axis is None else (*shape[:axis], None, *shape[axis + 1 :]) for shape, axis in pairs)
-
-
-def _counts(sizes: Sequence[Sequence[tuple]], along: Axes) -> list[int]:
-    """Return the items of each size: an input with the fewest numbers along its axis has one for each item."""
-    dims = [[shapes[number][axis] for shapes in sizes] for number, axis in enumerate(along) if axis is not None]
-    return min(dims)
-
-
-def _without(mod: tvm.IRModule, repeated: Sequence[Mapping]) -> tvm.IRModule:
-    """Return a module without the functions of some sizes and the kernels that only they call."""
-    left = mod.clone()
-    gone = {mod.get_global_var(each["function"]) for each in repeated}
-    rest = [func for gvar, func in mod.functions_items() if isinstance(func, relax.Function) and gvar not in gone]
-    used = {gvar for func in rest for gvar in _called(func)}
-    for gvar in (*gone, *(gvar for each in gone for gvar in _called(mod[each]) if gvar not in used)):
-        del left[gvar]
-    return left.with_attr(REPEATED, json.dumps(list(repeated)))

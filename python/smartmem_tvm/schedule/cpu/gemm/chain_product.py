@@ -167,7 +167,7 @@ class FmaProduct(ChainProduct):
     @property
     def rows(self) -> Axis:
         """The register tiles of a block of rows."""
-        return Axis.whole(*row_tiles(self.stages.rows, self.tile.height), inside=self.stages.inside)
+        return Axis.whole(*row_tiles(self.stages.rows, self.tile.height), inside=self.stages.inside, lower=True)
 
     def prepared(self, epilogue: ChainEpilogue) -> tuple[MicroKernel, list, list[tirx.Stmt | None]]:
         """Return multiply-adds; the rows are read in place if they are contiguous."""

@@ -175,6 +175,7 @@ class MatmulNest(ContractionNest):
             *(plan.tile.height, plan.row_tiles, task.row_chunk),
             only_ends=not plan.row_tiles.last,
             inside=inside(lambda row: self._stored(task, row, index(0)), plan.rows, self.scope.analyzer),
+            lower=True,
         )
         micro = self.micro_kernel(task, left)
         if narrow is None:

@@ -17,14 +17,14 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from smartmem_tvm.analysis.items import Mixed, bindings_of, operator_of
-from smartmem_tvm.analysis.position_constants import is_number, is_one_number
-from smartmem_tvm.analysis.position_loops import Shares
-from smartmem_tvm.analysis.positions import LengthWork, OperatorWork, operands
-from smartmem_tvm.ir.block import with_args
-from smartmem_tvm.ir.graph import CALL_TIR
-from smartmem_tvm.ir.kernel import substitute
-from smartmem_tvm.ir.mask_positions import (
+from ....analysis.items import Mixed, bindings_of, operator_of
+from ....analysis.position_constants import is_number, is_one_number
+from ....analysis.position_loops import Shares
+from ....analysis.position_work import LengthWork, OperatorWork, operands
+from ....ir.block import with_args
+from ....ir.graph import CALL_TIR
+from ....ir.kernel import substitute
+from ....ir.mask_positions import (
     LENGTH,
     ZERO,
     Counted,
@@ -35,7 +35,7 @@ from smartmem_tvm.ir.mask_positions import (
     masked,
     scaled,
 )
-from smartmem_tvm.ir.public_functions import MAIN
+from ....ir.public_functions import MAIN
 
 # Results are zero where the first operand is, and finite where it is finite.
 _LINEAR = ("reshape", "permute_dims", "squeeze", "expand_dims", "strided_slice", "multiply", "divide", "matmul")
@@ -52,6 +52,35 @@ def with_masks(mod: tvm.IRModule, work: LengthWork, capacity: int) -> tvm.IRModu
         The model before ``LegalizeOps`` at the capacity; its operators are those that `work` describes.
     """
     return _Masks(mod, work, capacity).module()
+
+
+def with_means(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a model whose variances are means, as numbers behind the length differ from the mean, too."""
+    main = mod[MAIN]
+    builder, bindings = relax.BlockBuilder(mod), []
+    for binding in bindings_of(mod):
+        value = binding.value
+        if operator_of(value) == "variance":
+            axes, data = value.attrs.axis, value.args[0]
+            mean = _bound(builder, bindings, relax.op.mean(data, axes, keepdims=True))
+            apart = _bound(builder, bindings, relax.op.subtract(data, mean))
+            square = _bound(builder, bindings, relax.op.multiply(apart, apart))
+            value = builder.normalize(relax.op.mean(square, axes, keepdims=bool(value.attrs.keepdims)))
+        bindings.append(relax.VarBinding(binding.var, value))
+    if len(bindings) == len(list(bindings_of(mod))):
+        return mod
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], main.body.body)
+    builder.update_func(
+        mod.get_global_var(MAIN), relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+    )
+    return builder.get()
+
+
+def _bound(builder: relax.BlockBuilder, bindings: list, value: relax.Expr) -> relax.Var:
+    value = builder.normalize(value)
+    var = relax.DataflowVar("part_of_variance", value.ty)
+    bindings.append(relax.VarBinding(var, value))
+    return var
 
 
 @dataclass
