@@ -23,8 +23,9 @@ import traceback
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from resnet18 import resnet18
+from written_network import Graph
 
 import smartmem_tvm as sm
 from smartmem_tvm.deploy.compiled import Compiled
@@ -39,55 +40,19 @@ _VOCABULARY = 1000
 
 def bert(layers: int, width: int = 768, heads: int = 12, inner: int = 3072) -> onnx.ModelProto:
     """Return an encoder over ids (1, n) and a mask (1, n), as exporters write it."""
-    random, constants, nodes = np.random.default_rng(0), {}, []
-
-    def constant(array: np.ndarray) -> str:
-        name = f"c{len(constants)}"
-        constants[name] = np.asarray(array)
-        return name
-
-    def node(kind: str, inputs: list[str], **attributes: object) -> str:
-        nodes.append(helper.make_node(kind, inputs, [f"t{len(nodes)}"], **attributes))
-        return nodes[-1].output[0]
-
-    def linear(x: str, rows: int, columns: int) -> str:
-        weight = constant(random.standard_normal((rows, columns)).astype("float32") / rows**0.5)
-        return node(
-            "Add", [constant(random.standard_normal(columns).astype("float32") / 8), node("MatMul", [x, weight])]
-        )
-
-    def norm(x: str) -> str:
-        scale, bias = (constant(value) for value in (np.ones(width, "float32"), np.zeros(width, "float32")))
-        return node("LayerNormalization", [x, scale, bias], axis=-1, epsilon=1e-12)
-
-    zero, one = constant(np.array([0])), constant(np.array([1]))
-    split, joined = constant(np.array([0, 0, heads, width // heads])), constant(np.array([0, 0, width]))
-    table = constant(random.standard_normal((_VOCABULARY, width)).astype("float32"))
-    places = constant(random.standard_normal((1, 512, width)).astype("float32"))
-    length = node("Shape", ["ids"], start=1, end=2)
-    x = norm(node("Add", [node("Gather", [table, "ids"]), node("Slice", [places, zero, length, one])]))
-    mask = node("Unsqueeze", [node("Cast", ["mask"], to=TensorProto.FLOAT), constant(np.array([1, 2]))])
-    mask = node("Mul", [node("Sub", [constant(np.float32(1)), mask]), constant(np.float32(-1e4))])
+    graph = Graph()
+    one, zero, first = (graph.constant(np.array(each)) for each in ([1], [0], np.float32(1)))
+    table, places = (graph.weight(*shape, depth=1) for shape in ((_VOCABULARY, width), (1, 512, width)))
+    length = graph.op("Shape", "ids", start=1, end=2)
+    places = graph.op("Slice", places, zero, length, one)
+    x = graph.norm(graph.op("Add", graph.op("Gather", table, "ids"), places), width)
+    mask = graph.op("Unsqueeze", graph.op("Cast", "mask", to=TensorProto.FLOAT), graph.constant(np.array([1, 2])))
+    mask = graph.op("Mul", graph.op("Sub", first, mask), graph.constant(np.float32(-1e4)))
     for _ in range(layers):
-        parts = [node("Reshape", [linear(x, width, width), split]) for _ in range(3)]
-        orders = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
-        q, k, v = (node("Transpose", [part], perm=order) for part, order in zip(parts, orders, strict=True))
-        scores = node("Div", [node("MatMul", [q, k]), constant(np.float32((width // heads) ** 0.5))])
-        weights = node("Softmax", [node("Add", [scores, mask])], axis=-1)
-        rows = node("Reshape", [node("Transpose", [node("MatMul", [weights, v])], perm=[0, 2, 1, 3]), joined])
-        x = norm(node("Add", [linear(rows, width, width), x]))
-        hidden = linear(x, width, inner)
-        gate = node(
-            "Add", [node("Erf", [node("Div", [hidden, constant(np.float32(2**0.5))])]), constant(np.float32(1))]
-        )
-        hidden = node("Mul", [node("Mul", [hidden, gate]), constant(np.float32(0.5))])
-        x = norm(node("Add", [linear(hidden, inner, width), x]))
-    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, [1, "n"]) for name in ("ids", "mask")]
-    nodes.append(helper.make_node("Identity", [x], ["y"]))
-    held = [numpy_helper.from_array(value, name) for name, value in constants.items()]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "n", width])
-    graph = helper.make_graph(nodes, "bert", inputs, [output], held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        x = graph.encoder(x, None, width, heads, mask, inner)
+    return graph.model(
+        x, [helper.make_tensor_value_info(name, TensorProto.INT64, [1, "n"]) for name in ("ids", "mask")]
+    )
 
 
 def networks(small: bool) -> dict[str, tuple]:

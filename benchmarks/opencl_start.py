@@ -101,8 +101,8 @@ def _start(model: str, output: str, answer: str) -> None:
     import tvm
 
     from smartmem_tvm.deploy.compilers import LIBRARY
-    from smartmem_tvm.deploy.export import WEIGHTS, read_manifest
     from smartmem_tvm.deploy.inference_session import to_numpy
+    from smartmem_tvm.deploy.manifest import WEIGHTS, read_manifest
     from smartmem_tvm.deploy.weights import Machine, map_weights
     from smartmem_tvm.target import has_textures
 

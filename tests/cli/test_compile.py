@@ -10,7 +10,7 @@ from tvm import tirx
 from smartmem_tvm import options, pipeline
 from smartmem_tvm.cli.model import CHECKS, PLANNERS, PRECISIONS, TECHNIQUES
 from smartmem_tvm.deploy import gpu_build
-from smartmem_tvm.deploy.export import checksum
+from smartmem_tvm.deploy.manifest import checksum
 from smartmem_tvm.ir.strength_reduction import Simplifier
 from smartmem_tvm.pipeline import Options
 from smartmem_tvm.planner import layout_problem

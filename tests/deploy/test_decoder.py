@@ -15,7 +15,8 @@ import smartmem_tvm as sm
 from cache_updates import Update
 from smartmem_tvm import UserError
 from smartmem_tvm.cli import main
-from smartmem_tvm.deploy.export import load, require_no_caches
+from smartmem_tvm.deploy.export import load
+from smartmem_tvm.deploy.manifest import require_no_caches
 from smartmem_tvm.deploy.sampling import Sampling
 from smartmem_tvm.ir.several_sizes import with_sizes
 
@@ -243,7 +244,7 @@ def test_other_inputs_are_given_with_each_token():
     bias = np.array([0.1, 0.5, -0.2, 0.4, 0.3], "float32")
     mod = sm.from_onnx(model, {"decoder_input_ids": (1, 1)}, rows=17)
     compiled = sm.compile(mod, options=sm.Options(caches=True, schedule=False, fuse_attention=False))
-    with pytest.raises(UserError, match="'bias' of the model is known neither as tokens.* --ids bias"):
+    with pytest.raises(UserError, match=r"'bias' of the model is known neither as tokens.* --ids bias"):
         sm.Decoder(compiled)
     with pytest.raises(UserError, match="has no input 'nothing', for which an array is given"):
         sm.Decoder(compiled, others={"bias": bias, "nothing": bias})

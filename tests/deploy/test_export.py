@@ -9,7 +9,7 @@ import pytest
 import smartmem_tvm
 from helpers import module, op
 from smartmem_tvm import UserError
-from smartmem_tvm.deploy import export
+from smartmem_tvm.deploy import export, manifest
 
 MANIFEST = {"inputs": [{"name": "x", "shape": [4], "dtype": "float32"}], "outputs": ["y"]}
 X = np.arange(4, dtype="float32")
@@ -49,7 +49,7 @@ CHANGES = {
 @pytest.mark.parametrize("field", CHANGES)
 def test_a_changed_manifest_is_refused(field, tmp_path):
     save(tmp_path / "out", op.exp)
-    path = tmp_path / "out" / export.MANIFEST
+    path = tmp_path / "out" / manifest.MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), field: CHANGES[field]}))
     with pytest.raises(UserError, match="compile the model again"):
         export.load(tmp_path / "out")

@@ -18,8 +18,9 @@ from tvm.support import cc
 from helpers import constant, module, op
 from smartmem_tvm import UserError, compile
 from smartmem_tvm.deploy.compilers import CrossCompiler
-from smartmem_tvm.deploy.export import check_destination, checksum, load, save
+from smartmem_tvm.deploy.export import check_destination, load, save
 from smartmem_tvm.deploy.link import _archive, is_foreign, link_for
+from smartmem_tvm.deploy.manifest import checksum
 from smartmem_tvm.target import host_target, parse_target
 
 PHONE = parse_target("adreno-740")

@@ -12,7 +12,7 @@ import smartmem_tvm
 from helpers import constant, module, op
 from sized_model import WIDE, expected, inputs, shapes, sized_model
 from smartmem_tvm import Options, UserError
-from smartmem_tvm.deploy import export
+from smartmem_tvm.deploy import export, manifest
 from smartmem_tvm.frontend import from_onnx, input_spec, output_names
 from smartmem_tvm.ir.graph import CALL_TIR
 from smartmem_tvm.ir.several_sizes import with_sizes
@@ -175,7 +175,7 @@ def test_a_folder_of_format_5_is_loaded(tmp_path):
     spec = [{"name": n, "shape": list(shape), "dtype": dtype} for n, (shape, dtype) in input_spec(mod).items()]
     written = export.save(compiled, tmp_path / "out", {"inputs": spec, "outputs": output_names(mod)}, {})
     assert written["format"] == 9
-    (tmp_path / "out" / export.MANIFEST).write_text(json.dumps({**written, "format": 5}))
+    (tmp_path / "out" / manifest.MANIFEST).write_text(json.dumps({**written, "format": 5}))
     assert_right(export.load(tmp_path / "out"), shapes(2, 4, 4, 8))
 
 

@@ -15,7 +15,7 @@ import smartmem_tvm
 from fuzz_readers import seeds
 from fuzz_readers.mutations import changed_bytes, changed_json_text, changed_model_bytes
 from smartmem_tvm import UserError, frontend
-from smartmem_tvm.deploy import export
+from smartmem_tvm.deploy import export, manifest
 from smartmem_tvm.deploy.weights import map_weights
 from smartmem_tvm.frontend.inputs import id_limits, read_arrays
 from smartmem_tvm.frontend.walk_graph import computes_in_half, count_nodes
@@ -103,10 +103,10 @@ def _manifest(path: Path) -> None:
     for name, content in seeds.compiled().items():
         if name != path.name and not (folder / name).exists():
             (folder / name).write_bytes(content)
-    manifest = export.read_manifest(folder)
-    export.Loaded(manifest, None).inputs  # noqa: B018
-    map_weights(folder / export.WEIGHTS, manifest["weights"])
-    export.check_files(folder, manifest)
+    read = manifest.read_manifest(folder)
+    export.Loaded(read, None).inputs  # noqa: B018
+    map_weights(folder / manifest.WEIGHTS, read["weights"])
+    manifest.check_files(folder, read)
 
 
 def _report(path: Path) -> None:
@@ -114,7 +114,7 @@ def _report(path: Path) -> None:
 
 
 def _folder_report(path: Path) -> None:
-    for name in (export.MANIFEST, export.EXPLANATION):
+    for name in (manifest.MANIFEST, manifest.EXPLANATION):
         if name != path.name:
             (path.parent / name).write_bytes(seeds.compiled()[name])
     _report(path.parent)
@@ -145,9 +145,9 @@ READERS = {
     "tuned": Reader(seeds.records, changed_json_text, _tuned, file="r.jsonl"),
     "profiles": Reader(seeds.profiles, changed_json_text, _profiles, file="p.jsonl"),
     "module": Reader(seeds.modules, changed_json_text, _module, file="m.json"),
-    "manifest": Reader(seeds.manifests, changed_json_text, _manifest, file=export.MANIFEST),
-    "report-manifest": Reader(seeds.manifests, changed_json_text, _folder_report, file=export.MANIFEST),
-    "report-explanation": Reader(seeds.explanations, changed_json_text, _folder_report, file=export.EXPLANATION),
+    "manifest": Reader(seeds.manifests, changed_json_text, _manifest, file=manifest.MANIFEST),
+    "report-manifest": Reader(seeds.manifests, changed_json_text, _folder_report, file=manifest.MANIFEST),
+    "report-explanation": Reader(seeds.explanations, changed_json_text, _folder_report, file=manifest.EXPLANATION),
     "report-results": Reader(seeds.results, changed_json_text, _report, file="r.json"),
     "results": Reader(seeds.results, changed_json_text, results.read, file="r.json"),
     "tracker": Reader(seeds.summaries, changed_json_text, _tracker, (UserError, OSError)),

@@ -71,7 +71,7 @@ def _of_action(name: str, *options: str, why: str) -> Ignored:
 def _is_of_one_size(args: argparse.Namespace) -> bool:
     if not Path(args.model).is_dir():
         return False
-    from ..deploy.export import sizes_in
+    from ..deploy.manifest import sizes_in
 
     return not sizes_in(Path(args.model))
 

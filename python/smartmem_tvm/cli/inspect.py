@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Read the manifest and the plan."""
-    from ..deploy.export import check_files, read_manifest
+    from ..deploy.manifest import check_files, read_manifest
     from ..tools.page.read_sources import read_sources
     from ..tools.page.tensors import memory
 

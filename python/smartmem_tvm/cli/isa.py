@@ -137,7 +137,7 @@ def _device(args: argparse.Namespace) -> tuple[Gpu, Row, tvm.target.Target]:
     """
     import tvm
 
-    from ..deploy.export import read_manifest
+    from ..deploy.manifest import read_manifest
     from ..target import parse_target, target_row
     from ..tools.isa.compiler import gpu_of, mali_of, require
 
@@ -170,7 +170,7 @@ def _named(text: str, own: Gpu) -> Gpu:
 
 
 def _of_folder(folder: Path) -> _Found:
-    from ..deploy.export import check_files, read_manifest
+    from ..deploy.manifest import check_files, read_manifest
     from ..tools.isa.sources import folder_programs
 
     manifest = read_manifest(folder, elsewhere=True)

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> Result:
     """Measure, and compare with this machine."""
-    from ..deploy.export import read_manifest, require_whole_weights
+    from ..deploy.manifest import read_manifest, require_whole_weights
     from ..frontend import read_sizes
     from ..ir.public_functions import MAIN
     from ..remote.tracked_devices import TrackedDevices

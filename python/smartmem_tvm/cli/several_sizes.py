@@ -206,7 +206,7 @@ def chosen_function(args: argparse.Namespace, manifest: Mapping) -> str:
     UserError
         If none of the sizes has these shapes.
     """
-    from ..deploy.export import input_spec
+    from ..deploy.manifest import input_spec
 
     sizes = {each["function"]: input_spec(each["inputs"]) for each in manifest["sizes"]}
     chosen = chosen_size(argparse.Namespace(model=args.model, shape=args.shape, input=None), sizes)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Save a compiled model as a folder, whole or not at all, and check it before loading."""
+"""Save a compiled model as a folder, whole or not at all, and load it."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -13,84 +12,40 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import json_data
 from .._version import TVM_PINS, __version__, installed_version
 from ..errors import UserError
 from ..tvm_lock import one_at_a_time
 from ..whole_folder import make_sibling, replace_folder, writable
 from .compilers import LIBRARY, OBJECTS
+from .manifest import (
+    EXPLANATION,
+    FORMAT,
+    MANIFEST,
+    PLAN,
+    WEIGHTS,
+    cache_plan,
+    check_files,
+    checksum,
+    functions_of,
+    input_spec,
+    manifest_in,
+    outputs_of,
+    parameters_of,
+    read_manifest,
+    streams_of,
+)
 from .runnable import Runnable
 
 if TYPE_CHECKING:
     import tvm
 
     from ..planner.preload import PreloadPlan
-    from .arguments import Parameter
-    from .caches import CachePlan
     from .compiled import Compiled
     from .inference_session import Session
-    from .outputs import Output
     from .streamed import StreamedMachine
     from .weights import Machine
 
-FORMAT = 9
-_READ = (5, 6, 7, 8, FORMAT)
-"""Formats that are read: one of format 5 is of one size, one of format 6 has no caches, one of format 7 no open
-dimension, and one of format 8 no memory budget for several sizes; otherwise they are the same."""
 _LOADED: dict[Path, int] = {}  # library of this process -> inode of the file that was loaded
-WEIGHTS, MANIFEST, EXPLANATION = "weights.bin", "manifest.json", "explain.json"
-PLAN = "stream.plan"
-"""The file with the plan within a memory budget, as ``native/stream/plan_file.h`` describes it."""
-
-
-def _is_target(text: object) -> bool:
-    import tvm
-
-    try:
-        return isinstance(text, str) and isinstance(tvm.target.Target(text), tvm.target.Target)
-    except Exception:  # TVM raises several kinds here
-        return False
-
-
-_INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?": (json_data.is_size, None)}
-_WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
-_STEP = {"kernel": str, "flops": (int, float)}
-_TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
-_CACHE = {"input": str, "output": str, "axis": json_data.is_size, "sequences?": json_data.is_count}
-_PLACE = {"axis": json_data.is_size, "each": json_data.is_size, "more?": int, "step?": json_data.is_count}
-_SHARE = (_PLACE, [_PLACE], None)
-_TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
-_RANGE = {"least": json_data.is_size, "most": json_data.is_size, "inputs": [_SHARE], "outputs": [_SHARE]}
-_OPEN = {**_RANGE, "tiles": [_TILE], "length?": bool, "around?": _RANGE}
-_USE = {"weight": json_data.is_size, "bytes": json_data.is_size, "step": json_data.is_size}
-_STREAM = {"budget": json_data.is_size, "steps": [_STEP], "tensors": [_TENSOR], "uses": [_USE]}
-_SIZE = {
-    "function": str,
-    "inputs": [_INPUT],
-    "outputs": [str],
-    "own_outputs": [bool],
-    "caches?": [_CACHE],
-    "stream?": _STREAM,
-}
-# The fields that readers of a manifest need.
-_SHAPE = {
-    "target": _is_target,
-    "host": str,
-    "library": lambda name: name in (LIBRARY, OBJECTS),
-    "inputs": [_INPUT],
-    "outputs": [str],
-    "own_outputs?": [bool],
-    "caches?": [_CACHE],
-    "sizes?": [_SIZE],
-    "open?": [_OPEN],
-    "weights": [_WEIGHT],
-    "sha256": dict,
-    "stream?": _STREAM,
-    "model?": str,
-    "values?": dict,
-    "rows?": json_data.is_count,
-    "precision?": str,
-}
 _OURS = {LIBRARY, OBJECTS, WEIGHTS, MANIFEST, EXPLANATION, PLAN}
 
 
@@ -142,7 +97,7 @@ class Loaded(Runnable):
         UserError
             If the model was compiled without a budget, or does not run within this one.
         """
-        if not _streams(self.manifest):
+        if not streams_of(self.manifest):
             raise UserError("This model has its weights in memory: compile it with a memory budget first.")
         return self.vm.set_memory_budget(budget)
 
@@ -153,63 +108,14 @@ class Loaded(Runnable):
         from .tiles import Tiles, length_of
 
         sizes = {each["function"]: each for each in self.manifest.get("sizes", ())}
-        described, caches = _functions(self.manifest), cache_plan(self.manifest)
-        functions = {name: caches.inputs(name, _parameters(each)) for name, each in described.items()}
+        described, caches = functions_of(self.manifest), cache_plan(self.manifest)
+        functions = {name: caches.inputs(name, parameters_of(each)) for name, each in described.items()}
         functions = {name: [*each, *length_of(self.open, name)] for name, each in functions.items()}
-        outputs = {name: caches.outputs(name, _outputs(each)) for name, each in described.items()}
+        outputs = {name: caches.outputs(name, outputs_of(each)) for name, each in described.items()}
         every = {name: [param["name"] for param in each["inputs"]] for name, each in described.items()}
         choose = SizeChoice(functions) if sizes else None
         tiles, default = Tiles(self.open, functions) if self.open else None, None if sizes else "main"
         return Session(self.vm, functions, default, outputs=outputs, choose=choose, tiles=tiles, every=every)
-
-
-def input_spec(inputs: list[dict]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return inputs as the manifest lists them by name, as (shape, dtype)."""
-    return {each["name"]: (tuple(each["shape"]), each["dtype"]) for each in inputs}
-
-
-def _parameters(described: Mapping) -> list[Parameter]:
-    from .arguments import parameter_of_file
-
-    return [parameter_of_file(each["name"], each["shape"], each["dtype"]) for each in described["inputs"]]
-
-
-def _functions(manifest: Mapping) -> dict[str, Mapping]:
-    """Return what the manifest says of each function, by its name."""
-    return {each["function"]: each for each in manifest.get("sizes", ())} or {"main": manifest}
-
-
-def _streams(manifest: Mapping) -> dict[str, Mapping]:
-    """Return what the stream of each function needs; nothing without a memory budget."""
-    return {name: each["stream"] for name, each in _functions(manifest).items() if "stream" in each}
-
-
-def cache_plan(manifest: Mapping) -> CachePlan:
-    """Return the caches of a folder's model, by its manifest."""
-    from ..ir.cache_rows import Cache
-    from ..target import is_gpu, parse_target
-    from .caches import CachePlan
-
-    caches = {}
-    for name, each in _functions(manifest).items():
-        inputs = {param["name"]: (number, len(param["shape"])) for number, param in enumerate(each["inputs"])}
-        caches[name] = []
-        for pair in each.get("caches", ()):
-            number, rank = inputs.get(pair["input"], (0, 0))
-            if pair["axis"] >= rank or pair["output"] not in each["outputs"]:
-                raise UserError(f"The {MANIFEST} names caches that are no inputs or outputs: compile the model again.")
-            output = each["outputs"].index(pair["output"])
-            caches[name].append(Cache(number, output, pair["input"], pair["axis"], pair.get("sequences", 1)))
-    params = {name: _parameters(each) for name, each in _functions(manifest).items()}
-    return CachePlan.of(caches, params, last=is_gpu(parse_target(manifest["target"])))
-
-
-def _outputs(described: Mapping) -> list[Output]:
-    from .outputs import Output
-
-    names = described["outputs"]
-    own = described.get("own_outputs", [False] * len(names))
-    return [Output(*each) for each in zip(names, own, strict=False)]
 
 
 def check_destination(folder: str | Path, target: tvm.target.Target) -> Path:
@@ -360,7 +266,7 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
     if "stream" in manifest:
         return Loaded(manifest, _streamed(code, folder, manifest, memory_budget))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
-    takers, caches = list(_functions(manifest)), cache_plan(manifest)
+    takers, caches = list(functions_of(manifest)), cache_plan(manifest)
     lengths = functions_of_length(manifest.get("open", ()))
     return Loaded(manifest, Machine(code, weights, device, has_textures(target), takers, caches, lengths))
 
@@ -374,7 +280,7 @@ def _streamed(code: tvm.runtime.Module, folder: Path, manifest: Mapping, budget:
         if not file.is_file() or checksum(file) != manifest["sha256"].get(WEIGHTS):
             raise UserError(f"{file} is missing or not the one that was compiled; put it back, or compile again.")
 
-    return StreamedMachine(code, file, manifest["weights"], _streams(manifest), budget, check)
+    return StreamedMachine(code, file, manifest["weights"], streams_of(manifest), budget, check)
 
 
 def _library(path: Path) -> tvm.runtime.Module:
@@ -392,118 +298,8 @@ def _library(path: Path) -> tvm.runtime.Module:
         return tvm.runtime.load_module(shutil.copy(path, place))
 
 
-def check_files(folder: Path, manifest: Mapping) -> None:
-    """Raise a `UserError` if a file is missing, or its checksum is not the manifest's."""
-    for file in (folder / manifest["library"], folder / WEIGHTS, folder / EXPLANATION):
-        if not file.is_file() or checksum(file) != manifest["sha256"].get(file.name):
-            raise UserError(f"{file} is missing or not the one that was compiled; compile the model again.")
-
-
-def read_manifest(folder: Path, elsewhere: bool = False, several: bool = False) -> dict:
-    """Return the manifest of a model that this installation can run, on this CPU or on a device `elsewhere`.
-
-    Parameters
-    ----------
-    several : bool
-        Whether the caller knows models of several sizes and of caches; they are refused otherwise.
-    """
-    from ..target import host_target
-
-    manifest = _manifest(folder)
-    if manifest is None:
-        raise UserError(f"{folder} holds no compiled model; make one with `smartmem compile MODEL -o {folder}`.")
-    here = {"format": FORMAT, **{name: installed_version(name) for name in TVM_PINS}}
-    if manifest["format"] in _READ:
-        del here["format"]
-    if manifest.get("cpu") and not elsewhere:  # code for no CPU in particular runs on all of them
-        here["cpu"] = str(host_target().attrs["mcpu"])
-    if manifest.get("host") and not elsewhere:
-        raise UserError(
-            f"{folder} was compiled for the CPU {manifest['host']}, which this machine is not: run it there with "
-            f"`smartmem measure {folder} --tracker HOST:PORT --key KEY`."
-        )
-    for key, value in here.items():
-        if manifest.get(key) != value:
-            found = manifest.get(key)
-            raise UserError(f"{folder} was compiled for {key} {found}, here it is {value}; compile the model again.")
-    if not json_data.fits(manifest, _SHAPE):
-        raise UserError(f"{folder / MANIFEST} is not the one that was written; compile the model again.")
-    if not several:
-        require_one_size(folder, manifest)
-        require_no_caches(folder, manifest)
-    return manifest
-
-
-def sizes_in(folder: Path) -> list:
-    """Return the sizes of a folder's model if it has several, without any check."""
-    found = (_manifest(folder) or {}).get("sizes")
-    return found if isinstance(found, list) else []
-
-
-def require_one_size(folder: str | Path, manifest: Mapping) -> None:
-    """Refuse a model of several sizes.
-
-    Raises
-    ------
-    UserError
-    """
-    if sizes := manifest.get("sizes"):
-        inputs = [f"{each['name']}:{','.join(map(str, each['shape']))}" for each in sizes[0]["inputs"]]
-        raise UserError(
-            f"{folder} holds {len(sizes)} sizes of a model, and this command takes a folder of one: compile the model "
-            f"for one size, as with --shape {' --shape '.join(inputs)}."
-        )
-
-
-def require_no_caches(folder: str | Path, manifest: Mapping) -> None:
-    """Refuse a model that keeps caches between its inferences.
-
-    Raises
-    ------
-    UserError
-    """
-    if manifest.get("caches"):
-        raise UserError(
-            f"{folder} keeps caches between inferences, which this command does not know: compile the model without "
-            f"--cache for it."
-        )
-
-
-def require_whole_weights(folder: Path, manifest: Mapping) -> None:
-    """Refuse a model with a memory budget where all weights are sent at once.
-
-    Raises
-    ------
-    UserError
-    """
-    if "stream" in manifest:
-        raise UserError(
-            f"{folder} was compiled with a memory budget: it reads its weights from a file of the machine that it runs "
-            f"on, and over RPC there is none; compile it without --memory-budget, or run it on the device by itself "
-            f"(docs/memory_budget.md)."
-        )
-
-
-def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _write_json(path: Path, content: Mapping) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _manifest(folder: Path) -> dict | None:
-    """Return the manifest of a folder, or None if there is none of this package."""
-    try:
-        content = json_data.read(folder / MANIFEST)
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) and "format" in content else None
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -512,7 +308,7 @@ def _refuse_foreign(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"Output folder {folder} is a file; give another name.")
     present = {path.name for path in folder.iterdir()}
-    if present and (_manifest(folder) is None or present - _OURS):
+    if present and (manifest_in(folder) is None or present - _OURS):
         raise UserError(
             f"Output folder {folder} exists and holds more or other than a compiled model; give another name."
         )

@@ -15,7 +15,7 @@ from tvm import relax
 from ..errors import UserError
 from ..memory_size import memory_bytes
 from ..planner.preload import OverBudget, PreloadPlan, Problem, Tensor, Use, least_budget, plan_preload
-from .export import PLAN
+from .manifest import PLAN
 from .stream_library import functions
 from .weights import Machine
 

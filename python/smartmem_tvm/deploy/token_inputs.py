@@ -219,8 +219,8 @@ def _roles(names: Sequence[str], given: Mapping[str, str | None], others: Collec
         if each not in roles.values() and each not in others:
             raise UserError(
                 f"Input '{each}' of the model is known neither as tokens, positions nor mask: say which it is, as "
-                f"ids='{each}' or positions='{each}' (`smartmem generate --ids {each}`), give it an array (others), or bind it to a value when the model is compiled "
-                f"(--value)."
+                f"ids='{each}' or positions='{each}' (`smartmem generate --ids {each}`), give it an array (others), or "
+                f"bind it to a value when the model is compiled (--value)."
             )
     if roles["ids"] is None:
         raise UserError(

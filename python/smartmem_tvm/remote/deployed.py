@@ -15,7 +15,9 @@ import tvm
 
 from .. import json_data
 from ..deploy.compilers import OBJECTS, remedy
-from ..deploy.export import (
+from ..deploy.inference_session import to_numpy
+from ..deploy.kernel_functions import PREFIX
+from ..deploy.manifest import (
     EXPLANATION,
     WEIGHTS,
     cache_plan,
@@ -24,8 +26,6 @@ from ..deploy.export import (
     require_one_size,
     require_whole_weights,
 )
-from ..deploy.inference_session import to_numpy
-from ..deploy.kernel_functions import PREFIX
 from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
 from ..executor.readings import MODEL, evaluator_clock, one_by_one

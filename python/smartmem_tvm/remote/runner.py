@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .._version import TVM_PINS
 from ..deploy.compilers import LIBRARY, cross_compiler, gnu_triple
-from ..deploy.export import EXPLANATION, MANIFEST, PLAN, WEIGHTS, check_files, read_manifest
+from ..deploy.manifest import EXPLANATION, MANIFEST, PLAN, WEIGHTS, check_files, read_manifest
 from ..errors import UserError
 from ..whole_folder import whole_folder
 from .phone import elf_machine

@@ -20,9 +20,10 @@ from ..ir.kernel import Kernel, Opaque, emit, shape_of
 from ..target import is_cpu
 from .choose import choose, cpu_rules
 from .core.plans import Price
-from .cpu.cost import LAST_LEVEL, LAUNCH, Work
+from .cpu.cost import LAST_LEVEL, LAUNCH
 from .cpu.nest_work import NestWork
 from .cpu.params import CpuParams
+from .cpu.priced_work import Work
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from smartmem_tvm.schedule.cpu import cost, machine
-from smartmem_tvm.schedule.cpu.cost import Copied, Fma, FmaAlongDepth, OtherLine, Rates, Threads, Work
+from smartmem_tvm.schedule.cpu.cost import Copied, Fma, FmaAlongDepth, OtherLine
 from smartmem_tvm.schedule.cpu.params import CpuParams
+from smartmem_tvm.schedule.cpu.priced_work import Rates, Threads, Work
 from smartmem_tvm.schedule.cpu.tile import Tile, step_of, steps_of, tiles_of
 
 AVX2, AVX512 = CpuParams(), CpuParams(lanes=16, registers=32, cores=16)

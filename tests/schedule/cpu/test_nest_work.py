@@ -6,15 +6,15 @@ from tvm import te, tirx
 
 from smartmem_tvm.ir.kernel import parse
 from smartmem_tvm.schedule.core.nest import PARALLEL, UNROLL, VECTOR, loop, scratch, store
-from smartmem_tvm.schedule.cpu.cost import Rates
 from smartmem_tvm.schedule.cpu.nest_work import NestWork, most_of
 from smartmem_tvm.schedule.cpu.params import CpuParams
+from smartmem_tvm.schedule.cpu.priced_work import Rates
 
 LANES = 16
 
 
 def cycles(body, cores=1) -> float:
-    return Rates(CpuParams(lanes=LANES)).cycles(NestWork(LANES, cores).of(body))
+    return Rates(CpuParams(lanes=LANES)).sum_of(NestWork(LANES, cores).of(body))
 
 
 def mapped(value, length=4096, kind=None):

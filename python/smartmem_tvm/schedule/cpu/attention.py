@@ -28,10 +28,11 @@ from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, split_work
 from ..core.reduction import combiner_of
 from . import machine
-from .cost import STRIDED, Rates, Threads
+from .cost import STRIDED
 from .gemm import amx
 from .gemm.chain_product import ChainProduct, chain_product, on_amx
 from .params import CpuParams
+from .priced_work import Rates, Threads
 from .row_stages import RowStages
 from .rule import CpuRule
 from .tile import best_tile

@@ -19,7 +19,7 @@ from ..core.expressions import Walk
 from ..core.nest import fresh
 from ..core.plans import Price
 from ..core.reduction import Reduction, reduction_of
-from .cost import AMX_START, LINE, ROUNDED, TILE_PRODUCT, Done, Rates, Threads, Work
+from .cost import AMX_START, LINE, ROUNDED, TILE_PRODUCT
 from .gemm.amx import DEPTH, SIDE, bits_of, of_bits
 from .gemm.amx_block import SPAN
 from .gemm.amx_image import AmxImage, amx_image_of
@@ -27,6 +27,7 @@ from .gemm.chunks import Chunks
 from .gemm.micro_kernels import BFLOAT16, FLOAT
 from .matmul_plan import MatmulPlan
 from .params import CpuParams
+from .priced_work import Done, Rates, Threads, Work
 from .tile import Tile
 
 BLOCK = SIDE * DEPTH

@@ -15,12 +15,13 @@ from ..core.contraction import Contraction
 from ..core.expressions import largest_divisor
 from ..core.nest import fresh
 from ..core.plans import Price
-from .cost import CodedStep, Done, FromMemory, QuadStep, Work
+from .cost import CodedStep, FromMemory, QuadStep
 from .gemm.axis import Span
 from .gemm.chunks import Chunks
 from .matmul_operands import ContractionOperands
 from .packed_vectors import has_byte_products, has_dot
 from .params import FEW_REGISTERS, CpuParams
+from .priced_work import Done, Work
 
 VECTORS = 4
 """Vectors of columns in a panel. Two and three took 1.17 times as long (AMD Zen 2 with AVX2, 2026-11-28)."""

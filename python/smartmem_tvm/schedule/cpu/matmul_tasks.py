@@ -13,9 +13,9 @@ from functools import cache, cached_property, lru_cache
 from itertools import product
 from math import inf
 
-from .cost import Done, Rates, Threads, WorkUnit
 from .gemm.chunks import Chunks
 from .params import CpuParams
+from .priced_work import Done, Rates, Threads, WorkUnit
 from .tile import Tile, column_tiles, good_tiles, is_narrow, step_of, tiles_of
 
 # Times the best tile's cycles on one thread, up to which a tile is a candidate on several threads. Chosen: it bounds
@@ -113,7 +113,7 @@ class TaskDivision:
         for tile in self.tiles:
             doubt = 1.0 if tile == self.tiles[0] else SURE
             task, last = self._timer(tile)
-            alone = self.batch * self._rates.cycles(task(self.rows, self.columns, True))
+            alone = self.batch * self._rates.sum_of(task(self.rows, self.columns, True))
             if alone > _AS_GOOD * least * self.threads:
                 continue  # too slow even if all threads share the work evenly
             for rows, columns in self._pairs(tile):
@@ -131,7 +131,7 @@ class TaskDivision:
         if self.left is None or self.threads == 1:
             return False
         again = self.depth * self.batch * self.rows * (column_parts - 1) / self.threads
-        return self._rates.cycles([(again, self.left)]) > self._rates.cycles([Threads(self.threads).woken()])
+        return self._rates.sum_of([(again, self.left)]) > self._rates.sum_of([Threads(self.threads).woken()])
 
     def panels(self, tile: Tile, parts: int) -> Chunks:
         """Return the panels of each task; the last task also has the remaining columns, as a panel or beside one."""
@@ -181,7 +181,7 @@ class TaskDivision:
                 done.append((rows, self.left))
             return [*done, (columns, right)]
 
-        timed = cache(lambda *chunk: rates.cycles(task(*chunk)))  # many divisions have chunks of the same size
+        timed = cache(lambda *chunk: rates.sum_of(task(*chunk)))  # many divisions have chunks of the same size
 
         def last(row_parts: int, column_parts: int) -> float:
             rows, columns = rows_of(row_parts), columns_of(column_parts)

@@ -10,8 +10,9 @@ from ...ir.walk import loads
 from ..core.expressions import Walk, uses
 from ..core.nest import fresh
 from . import machine
-from .cost import STORED_DOWN, Copied, Done, Fetched, OtherLine, Unasked, Work, WorkUnit
+from .cost import STORED_DOWN, Copied, Fetched, OtherLine, Unasked
 from .matmul_tasks import SURE
+from .priced_work import Done, Work, WorkUnit
 from .tile import Tile, steps_of
 
 if TYPE_CHECKING:

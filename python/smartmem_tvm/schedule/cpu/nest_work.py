@@ -18,7 +18,8 @@ from ...ir.index_map import function_name, is_if_then_else, variables
 from ...ir.walk import collect, contains, loads
 from ..core.expressions import Walk, choices
 from ..core.nest import PARALLEL, UNROLL, VECTOR
-from .cost import BRANCH, ITERATION, Done, Iteration, LoopStore, Operations, Threads
+from .cost import BRANCH, ITERATION, Iteration, LoopStore, Operations
+from .priced_work import Done, Threads
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _DIVIDED = (tirx.FloorDiv, tirx.FloorMod)

@@ -11,12 +11,13 @@ from ..core.contraction import Contraction
 from ..core.expressions import Walk
 from ..core.nest import fresh
 from ..core.plans import Price
-from .cost import AMX_START, SUMS, TILE_PRODUCT, Work
+from .cost import AMX_START, SUMS, TILE_PRODUCT
 from .gemm.amx import SIDE
 from .gemm.amx_block import SPAN
 from .gemm.micro_kernels import AMX_BYTES, micro_kernel
 from .matmul_plan import MatmulChoice, MatmulPlan
 from .matmul_tasks import Tasks
+from .priced_work import Work
 from .tile import Tile
 
 # Least quads along the depth of a tile. Chosen: a product of tiles takes as long for fewer, and vectors are faster.

@@ -31,7 +31,7 @@ from ..core.expressions import split_index
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, store
 from ..core.plans import Price
 from . import machine
-from .cost import STRIDED, SUMS, THIRD_LEVEL, Copied, Done, Work
+from .cost import STRIDED, SUMS, THIRD_LEVEL, Copied
 from .gemm.axis import Axis
 from .gemm.depth import NestedDepth
 from .gemm.epilogue import Stored
@@ -39,6 +39,7 @@ from .gemm.fma_kernel import FmaKernel
 from .gemm.gemm import Gemm
 from .gemm.operands import Reader
 from .params import CpuParams
+from .priced_work import Done, Work
 from .rule import CpuRule
 from .sliding_convolution import Convolution, convolution_of
 from .tile import best_tile, column_tiles, row_tiles, steps_of

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import machine
-from .cost import Done, Fma, FmaAlongDepth, Rates
+from .cost import Fma, FmaAlongDepth
 from .params import FEW_REGISTERS, CpuParams
+from .priced_work import Done, Rates
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def good_tiles(
         width = min(columns, params.lanes)
         small = [Tile(h, width) for h in range(1, min(rows, params.tile_rows[-1]) + 1) if fits(h, width, params)][-1:]
     rates = Rates(params)
-    total = {tile: rates.cycles(steps_of(tile, rows, columns, params, depth)) for tile in small}
+    total = {tile: rates.sum_of(steps_of(tile, rows, columns, params, depth)) for tile in small}
     # At equal cost, fewer and larger tiles read the panels less often.
     best, *others = sorted(small, key=lambda t: (total[t], -t.height * t.width))
     return [best, *(tile for tile in others if total[tile] < waste * total[best])]

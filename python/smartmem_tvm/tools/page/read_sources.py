@@ -56,7 +56,7 @@ def read_sources(paths: Iterable[str], several: bool = False) -> Sources:
         if path.is_dir():
             manifest = _object(path / MANIFEST, path)
             if manifest.get("sizes") and not several:
-                from ...deploy.export import require_one_size
+                from ...deploy.manifest import require_one_size
 
                 require_one_size(path, manifest)
             found.models.append((text, manifest, _object(path / EXPLANATION, path)))

@@ -19,7 +19,8 @@ from ....ir.kernel import substitute
 from ...core.contraction import Contraction
 from ...core.expressions import Walk
 from ...core.nest import Scope, index
-from ..cost import ROUNDED, STRIDED, Done
+from ..cost import ROUNDED, STRIDED
+from ..priced_work import Done
 from ..sliding_image import Image, image_of
 from . import amx
 from .amx import DEPTH, SIDE

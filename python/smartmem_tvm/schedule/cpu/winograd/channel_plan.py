@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from ..cost import Done, Threads
 from ..machine import FLOAT_BYTES
+from ..priced_work import Done, Threads
 from ..tile import Tile, best_tile, steps_of, tile_widths
 from .plan import BLOCK_BYTES, SUMS_BYTES, Division, WinogradPlan, far_bytes, work_of
 

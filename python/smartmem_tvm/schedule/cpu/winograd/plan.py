@@ -9,9 +9,10 @@ from functools import cache, cached_property
 from itertools import chain
 from typing import ClassVar
 
-from ..cost import THIRD_LEVEL, AtPoints, Done, Fma, PointFma, Rates, Threads
+from ..cost import THIRD_LEVEL, AtPoints, Fma, PointFma
 from ..machine import FLOAT_BYTES, SECOND_LEVEL_BYTES
 from ..params import CpuParams
+from ..priced_work import Done, Rates, Threads
 from ..tile import Tile, fits
 from .shape import Windows
 from .transforms import WINDOW
@@ -148,7 +149,7 @@ class WinogradPlan:
         rates = Rates(self.params)
 
         def order(each: Division) -> tuple[float, int]:
-            return rates.cycles(chain(*each.work.values())), -each.rows
+            return rates.sum_of(chain(*each.work.values())), -each.rows
 
         return min(self._divisions(), key=order)
 
@@ -263,7 +264,7 @@ class WinogradPlan:
         rates = Rates(self.params)
 
         def order(tile: Tile) -> tuple[float, int]:
-            return rates.cycles(self._steps(tile, vectors, Fma)), -tile.height * tile.width
+            return rates.sum_of(self._steps(tile, vectors, Fma)), -tile.height * tile.width
 
         return min(candidates, key=order)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from ..cost import STRIDED, Done, FromMemory, Transformed, UntiledFma, Work
+from ..cost import STRIDED, FromMemory, Transformed, UntiledFma
 from ..machine import FIRST_LEVEL_BYTES, FLOAT_BYTES, SECOND_LEVEL_BYTES
 from ..params import CpuParams
+from ..priced_work import Done, Work
 from .plan import WinogradPlan
 from .shape import Windows
 from .transforms import WINDOW
