@@ -9,9 +9,10 @@ python benchmarks/decoding_peers.py --layers 2 --rows 256 --work FOLDER   # file
 python benchmarks/decoding_peers.py --memory              # a folder's size, and the peaks of 2,048 tokens
 
 All have one thread and the same weights, read the same prompt, and write the last tokens that the caches have room for,
-in turns of some tokens each. All files are read from the disk. ONNX Runtime gets the file that this package compiles, and its caches back by I/O binding;
-`decoder_files.py` writes what the others read. Times are processor time of the whole process. The limit is the time in
-which the weights of a token and the rows before it can be read, as in `decoding.py`.
+in turns of some tokens each. All files are read from the disk. ONNX Runtime gets the file that this package compiles,
+and its caches back by I/O binding; `decoder_files.py` writes what the others read. Times are processor time of the
+whole process. The limit is the time in which the weights of a token and the rows before it can be read, as in
+`decoding.py`.
 """
 
 from __future__ import annotations
@@ -280,16 +281,56 @@ def _summary(seconds: list[float], limit: list[float]) -> dict[str, float]:
 
 
 def memory(sizes: Decoder, work: Path) -> dict:
-    """Return the bytes of a compiled folder, and the peak of a process that fills its caches."""
+    """Return the bytes of a compiled folder, and the peaks of processes that fill its caches, with Python and without.
+
+    The prompt is no multiple of the larger size, so that it is padded, and padding is tested.
+    """
     folder = compiled(sizes, work, FLOAT32)
     weights = json.loads((folder / "manifest.json").read_text())["memory_bytes"]["weights"]
-    arguments = [sys.executable, __file__, "--fill", str(folder)]
-    child = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    file = onnx_file(sizes, work).stat().st_size
     of_folder = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
-    caches = row_bytes(sizes) * sizes.capacity
-    facts = {"rows": sizes.capacity, "file": file, "weights": weights, "folder": of_folder, "caches": caches}
-    return {**facts, **json.loads(child.stdout)}
+    caches, numbers = row_bytes(sizes) * sizes.capacity, _parameters(sizes)
+    child = _json_of(sys.executable, __file__, "--fill", str(folder))
+    ids = ",".join(map(str, _LONG_PROMPT))
+    tokens = str(sizes.capacity - len(_LONG_PROMPT))
+    words = ("model", "--prompt-ids", ids, "--tokens", tokens, "--threads", "1", "--json")
+    runner = _json_of("./smartmem_run", *words, cwd=_runner(folder, work))
+    both = (weights + caches) / 1e6
+    return {
+        "rows": sizes.capacity,
+        "parameters_bytes": 4 * numbers,
+        "weights": weights,
+        "folder": of_folder,
+        "caches": caches,
+        "folder_of_parameters": round(of_folder / 4 / numbers, 4),
+        **child,
+        "above_python_of_both": round((child["peak_mb"] - child["before_mb"]) / both, 3),
+        "runner_peak_mb": runner["peak_mb"],
+        "runner_of_both": round(runner["peak_mb"] / both, 3),
+        "same_ids": runner["ids"] == child["ids"],
+    }
+
+
+_LONG_PROMPT = list(range(300, 400))
+
+
+def _parameters(sizes: Decoder) -> int:
+    """Return the numbers in the network's matrices and norms."""
+    norms = (2 * sizes.layers + 1) * sizes.width
+    return token_bytes(sizes, FLOAT32) // 4 + sizes.vocabulary * sizes.width + norms
+
+
+def _json_of(*command: str, cwd: Path | None = None) -> dict:
+    return json.loads(subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout)
+
+
+def _runner(folder: Path, work: Path) -> Path:
+    """Export the program without Python."""
+    from smartmem_tvm.cli import main
+
+    there = work / "runner"
+    if not there.exists():
+        assert main(["export", str(folder), "--runner", "-o", str(there)]) == 0
+    return there
 
 
 def fill(folder: str) -> dict:
@@ -301,8 +342,8 @@ def fill(folder: str) -> dict:
     sm.Decoder  # noqa: B018 - loads the package
     before = peak_mb()
     writer = sm.Decoder(folder)
-    ids = writer.generate(list(range(300, 300 + PROMPT)), writer.capacity - PROMPT)
-    return {"tokens": len(ids), "before_mb": before, "peak_mb": peak_mb()}
+    ids = writer.generate(_LONG_PROMPT, writer.capacity - len(_LONG_PROMPT))
+    return {"ids": ids, "before_mb": before, "peak_mb": peak_mb()}
 
 
 def main() -> None:
