@@ -34,7 +34,7 @@ import onnx
 from decoder_files import FLOAT32, Q4_0, WEIGHTS, row_bytes, token_bytes, write_genai, write_gguf
 from decoder_network import TENSOR, Decoder
 
-TURN = 8  # tokens of a system in a turn. Chosen: llama.cpp's server takes as long as one token to begin.
+TURN = 8  # tokens of a system in a turn. Chosen: a request of llama.cpp's server takes as long as one token to begin.
 PROMPT = 64  # tokens of a prompt that are read at once. Chosen: as phones do; the folder's second size.
 _NEWLINE = "\n"
 
@@ -160,24 +160,27 @@ class LlamaCpp:
     def begin(self, prompt: list[int]) -> None:
         """Read a prompt: all but its last token are kept for the next requests."""
         self.ids = list(prompt)
-        self._asked(1, lambda _: None)
+        self._asked(1)
 
     def write(self, count: int) -> tuple[list[int], list[float]]:
-        """Return tokens, and seconds of each but the first, in which the request begins."""
-        found, times = [], []
+        """Return tokens, and seconds of one: answers come late on a busy machine, so of two requests' difference."""
+        one, _ = self._asked(1)
+        several, found = self._asked(count)
+        self.ids += found
+        return found, [0.0, (several - one) / (count - 1)]
+
+    def _asked(self, count: int) -> tuple[float, list[int]]:
+        """Return the seconds of a request, and its tokens."""
+        found = []
 
         def take(data: dict) -> None:
             text = data["choices"][0]["text"]  # the name of the token, as `write_gguf` gives it
             found.append(int(text[1:]) if text[:1] == "t" and text[1:].isdigit() else -1)
-            times.append(time.process_time())
 
-        self._asked(count, take)
-        self.ids += found[:count]
-        return found[:count], [0.0, *np.diff(times[:count]).tolist()]
-
-    def _asked(self, count: int, take: Callable[[dict], None]) -> None:
         request = {"prompt": self.ids, "n_predict": count, "temperature": 0, "cache_prompt": True, "stream": True}
+        start = time.process_time()
         self.server.handle_completions({**request, "ignore_eos": True}, take)
+        return time.process_time() - start, found[:count]
 
 
 SYSTEMS: dict[str, Callable] = {
