@@ -94,9 +94,7 @@ def test_the_program_writes_several_sequences(three):
     assert "4 lists of tokens are given, and the model writes 3 sequences at once" in call(three, *words).sentence
 
 
-@pytest.mark.parametrize("scores", ["all", "last"])
-@pytest.mark.parametrize("form", [HIDDEN, SEEN, LAST])
-@pytest.mark.pairwise
+@pytest.mark.parametrize(("form", "scores"), [(HIDDEN, "all"), (SEEN, "last"), (LAST, "all")])
 def test_rows_behind_a_token(tmp_path, form, scores):
     """Padding is tested as in Python: a model that sees it is read token by token."""
     random = np.random.default_rng([len(form), len(scores)])
