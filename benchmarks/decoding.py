@@ -97,7 +97,7 @@ def measured(rows: int, length: int, layers: int, tokens: int, threads: int) -> 
     compiled = sm.compile(sm.from_onnx(model), options=sm.Options(caches=True))
     seconds = time.perf_counter() - start
     theirs, ours = other(model.SerializeToString(), sizes, threads), sm.Decoder(compiled)
-    ours._lengths = [length - tokens - 1]  # rows before are zeros for both
+    ours._written[0].length = length - tokens - 1  # rows before are zeros for both
     weights = sum(each.nbytes for each in compiled.weights) - sizes.vocabulary * sizes.width * 4  # one row of the table
     row = 4 * len(sizes.caches) * sizes.key_heads * sizes.head
     clock = time.thread_time if threads == 1 else time.perf_counter

@@ -122,7 +122,7 @@ def ours(rows: int, layers: int, tokens: int, copy: float | None, target: str, w
     read = [each.tensor for each in compiled.weights if tuple(each.tensor.shape) != tuple(widths[:2])]
     weights = sum(math.prod(each.shape) * np.dtype(str(each.dtype)).itemsize for each in read)
     caches = sum(tensor.numpy().nbytes for tensor in decoder._session.caches.values())
-    decoder._lengths = [rows - tokens - 1]
+    decoder._written[0].length = rows - tokens - 1
     found = timed(lambda _: decoder.feed([1]), tokens, lambda: None)  # `feed` returns scores on the host
     facts = {"rows": rows, "layers": layers, "weight_bytes": weights, "cache_bytes": caches, **found}
     facts |= {"import_s": imported - start, "compile_s": done - imported, "graphs": compiled.kernels_per_graph}
@@ -130,7 +130,7 @@ def ours(rows: int, layers: int, tokens: int, copy: float | None, target: str, w
         limit = (weights + caches) / copy / 1e6
         facts |= {"limit_ms": limit, "over_limit": found["median_ms"] / limit}
     if target == "cuda":
-        decoder._lengths = [rows - tokens - 1]
+        decoder._written[0].length = rows - tokens - 1
         tried(
             "kernels", lambda: {"rows": rows, "layers": layers, **profiled(lambda: decoder.feed([1]), min(8, tokens))}
         )

@@ -9,9 +9,10 @@ python benchmarks/decoding_peers.py --layers 2 --rows 256 --work FOLDER   # file
 python benchmarks/decoding_peers.py --memory              # a folder's size, and the peaks of 2,048 tokens
 
 All have one thread and the same weights, read the same prompt, and write the last tokens that the caches have room for,
-in turns of some tokens each. All files are read from the disk. ONNX Runtime gets the file that this package compiles, and its caches back by I/O binding;
-`decoder_files.py` writes what the others read. Times are processor time of the whole process. The limit is the time in
-which the weights of a token and the rows before it can be read, as in `decoding.py`.
+in turns of some tokens each. All files are read from the disk. ONNX Runtime gets the file that this package compiles,
+and its caches back by I/O binding; `decoder_files.py` writes what the others read. Times are processor time of the
+whole process. The limit is the time in which the weights of a token and the rows before it can be read, as in
+`decoding.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import onnx
 from decoder_files import FLOAT32, Q4_0, WEIGHTS, row_bytes, token_bytes, write_genai, write_gguf
 from decoder_network import TENSOR, Decoder
 
-TURN = 8  # tokens of a system in a turn. Chosen: llama.cpp's server takes as long as one token to begin.
+TURN = 8  # tokens of a system in a turn. Chosen: a request of llama.cpp's server takes as long as one token to begin.
 PROMPT = 64  # tokens of a prompt that are read at once. Chosen: as phones do; the folder's second size.
 _NEWLINE = "\n"
 
@@ -159,24 +160,27 @@ class LlamaCpp:
     def begin(self, prompt: list[int]) -> None:
         """Read a prompt: all but its last token are kept for the next requests."""
         self.ids = list(prompt)
-        self._asked(1, lambda _: None)
+        self._asked(1)
 
     def write(self, count: int) -> tuple[list[int], list[float]]:
-        """Return tokens, and seconds of each but the first, in which the request begins."""
-        found, times = [], []
+        """Return tokens, and seconds of one: answers come late on a busy machine, so of two requests' difference."""
+        one, _ = self._asked(1)
+        several, found = self._asked(count)
+        self.ids += found
+        return found, [0.0, (several - one) / (count - 1)]
+
+    def _asked(self, count: int) -> tuple[float, list[int]]:
+        """Return the seconds of a request, and its tokens."""
+        found = []
 
         def take(data: dict) -> None:
             text = data["choices"][0]["text"]  # the name of the token, as `write_gguf` gives it
             found.append(int(text[1:]) if text[:1] == "t" and text[1:].isdigit() else -1)
-            times.append(time.process_time())
 
-        self._asked(count, take)
-        self.ids += found[:count]
-        return found[:count], [0.0, *np.diff(times[:count]).tolist()]
-
-    def _asked(self, count: int, take: Callable[[dict], None]) -> None:
         request = {"prompt": self.ids, "n_predict": count, "temperature": 0, "cache_prompt": True, "stream": True}
+        start = time.process_time()
         self.server.handle_completions({**request, "ignore_eos": True}, take)
+        return time.process_time() - start, found[:count]
 
 
 SYSTEMS: dict[str, Callable] = {
@@ -280,16 +284,57 @@ def _summary(seconds: list[float], limit: list[float]) -> dict[str, float]:
 
 
 def memory(sizes: Decoder, work: Path) -> dict:
-    """Return the bytes of a compiled folder, and the peak of a process that fills its caches."""
+    """Return the bytes of a compiled folder, and the peaks of processes that fill its caches, with Python and without.
+
+    The prompt is no multiple of the larger size, so that it is padded, and padding is tested.
+    """
     folder = compiled(sizes, work, FLOAT32)
     weights = json.loads((folder / "manifest.json").read_text())["memory_bytes"]["weights"]
-    arguments = [sys.executable, __file__, "--fill", str(folder)]
-    child = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    file = onnx_file(sizes, work).stat().st_size
     of_folder = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
-    caches = row_bytes(sizes) * sizes.capacity
-    facts = {"rows": sizes.capacity, "file": file, "weights": weights, "folder": of_folder, "caches": caches}
-    return {**facts, **json.loads(child.stdout)}
+    caches, numbers = row_bytes(sizes) * sizes.capacity, _parameters(sizes)
+    child = _json_of(sys.executable, __file__, "--fill", str(folder))
+    ids = ",".join(map(str, _LONG_PROMPT))
+    tokens = str(sizes.capacity - len(_LONG_PROMPT))
+    words = ("model", "--prompt-ids", ids, "--tokens", tokens, "--threads", "1", "--json")
+    runner = _json_of("./smartmem_run", *words, cwd=_runner(folder, work))
+    both = (weights + caches) / 1e6
+    return {
+        "rows": sizes.capacity,
+        "parameters_bytes": 4 * numbers,
+        "weights": weights,
+        "folder": of_folder,
+        "caches": caches,
+        "folder_of_parameters": round(of_folder / 4 / numbers, 4),
+        "before_mb": child["before_mb"],
+        "peak_mb": child["peak_mb"],
+        "above_python_of_both": round((child["peak_mb"] - child["before_mb"]) / both, 3),
+        "runner_peak_mb": runner["peak_mb"],
+        "runner_of_both": round(runner["peak_mb"] / both, 3),
+        "same_ids": runner["ids"] == child["ids"],
+    }
+
+
+_LONG_PROMPT = list(range(300, 400))
+
+
+def _parameters(sizes: Decoder) -> int:
+    """Return the numbers in the network's matrices and norms."""
+    norms = (2 * sizes.layers + 1) * sizes.width
+    return token_bytes(sizes, FLOAT32) // 4 + sizes.vocabulary * sizes.width + norms
+
+
+def _json_of(*command: str, cwd: Path | None = None) -> dict:
+    return json.loads(subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout)
+
+
+def _runner(folder: Path, work: Path) -> Path:
+    """Export the program without Python."""
+    from smartmem_tvm.cli import main
+
+    there = work / "runner"
+    if not there.exists():
+        assert main(["export", str(folder), "--runner", "-o", str(there)]) == 0
+    return there
 
 
 def fill(folder: str) -> dict:
@@ -301,8 +346,8 @@ def fill(folder: str) -> dict:
     sm.Decoder  # noqa: B018 - loads the package
     before = peak_mb()
     writer = sm.Decoder(folder)
-    ids = writer.generate(list(range(300, 300 + PROMPT)), writer.capacity - PROMPT)
-    return {"tokens": len(ids), "before_mb": before, "peak_mb": peak_mb()}
+    ids = writer.generate(_LONG_PROMPT, writer.capacity - len(_LONG_PROMPT))
+    return {"ids": ids, "before_mb": before, "peak_mb": peak_mb()}
 
 
 def main() -> None:

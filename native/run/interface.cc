@@ -31,6 +31,7 @@ struct smartmem_run_model {
 
 namespace {
 
+using smartmem::run::Ids;
 using smartmem::run::TensorInfo;
 using tvm::ffi::Function;
 
@@ -78,6 +79,26 @@ void CheckIndex(int32_t index, size_t count, const char* what) {
   if (index >= 0 && static_cast<size_t>(index) < count) return;
   TVM_FFI_THROW(ValueError) << "there is no " << what << " " << index << " among the " << count << " of the model: "
                             << "count from 0.";
+}
+
+// Returns the lists of tokens that lie one behind the other.
+std::vector<Ids> Lists(const int64_t* ids, const int32_t* counts, int32_t lists) {
+  std::vector<Ids> found;
+  for (int32_t i = 0; i < lists; ++i) {
+    const int32_t count = std::max(counts[i], 0);
+    Need(ids != nullptr || count == 0, "a list of tokens");
+    found.emplace_back(ids, ids + count);
+    ids += count;
+  }
+  return found;
+}
+
+void CopyScores(const std::vector<float>& found, float* scores, int64_t scores_count) {
+  if (static_cast<int64_t>(found.size()) != scores_count) {
+    TVM_FFI_THROW(ValueError) << "the model scores " << found.size() << " tokens, and there is room for "
+                              << scores_count << ": give room for all.";
+  }
+  std::copy(found.begin(), found.end(), scores);
 }
 
 }  // namespace
@@ -202,20 +223,41 @@ int64_t smartmem_run_length(smartmem_run_model* model) {
   return rows;
 }
 
+int32_t smartmem_run_sequences(smartmem_run_model* model) {
+  int32_t count = -1;
+  Guarded([&] { count = static_cast<int32_t>(model->Decoding().sequences()); });
+  return count;
+}
+
+int64_t smartmem_run_length_of(smartmem_run_model* model, int32_t sequence) {
+  int64_t rows = -1;
+  Guarded([&] { rows = model->Decoding().length(sequence); });
+  return rows;
+}
+
 int smartmem_run_reset(smartmem_run_model* model) {
   return Guarded([&] { model->Decoding().Reset(); });
+}
+
+int smartmem_run_reset_sequence(smartmem_run_model* model, int32_t sequence) {
+  return Guarded([&] { model->Decoding().Reset(sequence); });
 }
 
 int smartmem_run_step(smartmem_run_model* model, const int64_t* ids, int32_t count, float* scores,
                       int64_t scores_count) {
   return Guarded([&] {
     Need(ids != nullptr && (scores != nullptr || scores_count == 0), "a list of tokens or the place for scores");
-    const std::vector<float> found = model->Decoding().Feed({ids, ids + std::max(count, 0)});
-    if (static_cast<int64_t>(found.size()) != scores_count) {
-      TVM_FFI_THROW(ValueError) << "the model scores " << found.size() << " tokens, and there is room for "
-                                << scores_count << ": give room for all.";
-    }
-    std::copy(found.begin(), found.end(), scores);
+    std::vector<float> found = model->Decoding().Feed({Ids(ids, ids + std::max(count, 0))});
+    found.resize(found.size() / static_cast<size_t>(model->Decoding().sequences()));
+    CopyScores(found, scores, scores_count);
+  });
+}
+
+int smartmem_run_step_each(smartmem_run_model* model, const int64_t* ids, const int32_t* counts, int32_t lists,
+                           float* scores, int64_t scores_count) {
+  return Guarded([&] {
+    Need(counts != nullptr && (scores != nullptr || scores_count == 0), "the counts or the place for scores");
+    CopyScores(model->Decoding().Feed(Lists(ids, counts, lists)), scores, scores_count);
   });
 }
 
@@ -223,8 +265,20 @@ int smartmem_run_generate(smartmem_run_model* model, const int64_t* prompt, int3
                           int32_t tokens) {
   return Guarded([&] {
     Need(prompt != nullptr && found != nullptr, "the prompt or the place for tokens");
-    const std::vector<int64_t> ids = model->Decoding().Generate({prompt, prompt + std::max(count, 0)}, tokens);
+    const Ids ids = model->Decoding().Generate(Ids(prompt, prompt + std::max(count, 0)), tokens);
     std::copy(ids.begin(), ids.end(), found);
+  });
+}
+
+int smartmem_run_generate_each(smartmem_run_model* model, const int64_t* ids, const int32_t* counts, int32_t lists,
+                               int64_t* found, int32_t tokens, int32_t* found_counts) {
+  return Guarded([&] {
+    Need(counts != nullptr && found != nullptr && found_counts != nullptr, "the counts or the place for tokens");
+    const std::vector<Ids> written = model->Decoding().Generate(Lists(ids, counts, lists), tokens);
+    for (size_t i = 0; i < written.size(); ++i) {
+      std::copy(written[i].begin(), written[i].end(), found + static_cast<int64_t>(i) * tokens);
+      found_counts[i] = static_cast<int32_t>(written[i].size());
+    }
   });
 }
 

@@ -198,6 +198,8 @@ SizeInfo Size(const std::string& folder, const Value& value, std::string functio
       cache.result = TakeOut(folder, &outputs, is_output, &taken);
       cache.axis = each["axis"].Size();
       if (cache.axis >= cache.tensor.shape.size()) Refuse(folder);
+      const std::optional<Value> sequences = each.Find("sequences");
+      cache.sequences = sequences ? sequences->Size() : 1;
       size.caches.push_back(std::move(cache));
     });
   }

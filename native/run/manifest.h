@@ -31,6 +31,7 @@ struct CacheInfo {
   TensorInfo tensor;
   size_t argument, result;  // places among all arguments and results
   size_t axis;              // the dimension of its rows
+  int64_t sequences;        // how many have a length of their own
 };
 
 // A function of the code, for one size of the inputs.

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "cache_block.h"
 #include "weights.h"
 
 namespace smartmem::run {
@@ -142,6 +143,7 @@ void Model::Start() {
   } else {
     for (Tensor& weight : LoadWeights(manifest_, device_)) weights_.push_back(std::move(weight));
   }
+  if (manifest_.device == kDLCPU) caches_ = CachesInOneBlock(manifest_);
   bound_.resize(manifest_.sizes.size());
   Chosen();
 }
@@ -175,6 +177,18 @@ Tensor Model::Cache(const TensorInfo& info) {
 void Model::ClearCaches() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [name, tensor] : caches_) Clear(tensor);
+}
+
+void Model::GetCache(const std::string& name, void* data) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Tensor& tensor = caches_.at(name);
+  tensor.CopyToBytes(data, tvm::ffi::GetDataSize(*tensor.operator->()));
+}
+
+void Model::PutCache(const std::string& name, const void* data) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Tensor& tensor = caches_.at(name);
+  tensor.CopyFromBytes(data, tvm::ffi::GetDataSize(*tensor.operator->()));
 }
 
 void Model::Bind(const SizeInfo& size, Bound* bound) {

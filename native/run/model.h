@@ -42,6 +42,9 @@ class Model {
   void SetInput(const std::string& name, const void* data, uint64_t bytes);
   void Run();
   void ClearCaches();  // zeros, as after loading
+  // Copy all numbers of a cache, whose type and shape the manifest has.
+  void GetCache(const std::string& name, void* data);
+  void PutCache(const std::string& name, const void* data);
   const Manifest& manifest() const { return manifest_; }
   void GetOutput(const std::string& name, void* data, uint64_t bytes);
 

@@ -81,22 +81,35 @@ SMARTMEM_RUN_API int smartmem_run_run(smartmem_run_model* model);
 SMARTMEM_RUN_API int smartmem_run_get_output(smartmem_run_model* model, const char* name, void* data, uint64_t bytes);
 
 // A model with caches (`smartmem compile --cache`) keeps them between runs, at fixed addresses, zeros at first. Its
-// inputs and outputs are those without caches. The functions below write one sequence of tokens with it; a call while
-// another thread is in one, and tokens for which the caches have no room, are errors, and nothing is written then.
+// inputs and outputs are those without caches. The functions below write sequences of tokens with it, one, or as many
+// as the model's batch, each with a length of its own; a call while another thread is in one, and tokens for which the
+// caches have no room, are errors, and nothing is written then.
 SMARTMEM_RUN_API int32_t smartmem_run_cache_count(const smartmem_run_model* model);
 SMARTMEM_RUN_API int smartmem_run_clear_caches(smartmem_run_model* model);
-// Rows of the caches, the most tokens of a sequence, and how many of them are taken; -1 after an error.
+// Rows of the caches, the most tokens of a sequence, how many of them are taken, by the longest one or by sequence 0, 1,
+// ..., and how many sequences there are; -1 after an error.
 SMARTMEM_RUN_API int64_t smartmem_run_capacity(smartmem_run_model* model);
 SMARTMEM_RUN_API int64_t smartmem_run_length(smartmem_run_model* model);
-// Begins another sequence.
+SMARTMEM_RUN_API int64_t smartmem_run_length_of(smartmem_run_model* model, int32_t sequence);
+SMARTMEM_RUN_API int32_t smartmem_run_sequences(smartmem_run_model* model);
+// Begins all sequences again, or one of them.
 SMARTMEM_RUN_API int smartmem_run_reset(smartmem_run_model* model);
-// Appends `count` tokens and copies the scores of the next one, of which there are `scores_count`, one for each token
-// that the model knows.
+SMARTMEM_RUN_API int smartmem_run_reset_sequence(smartmem_run_model* model, int32_t sequence);
+// Appends `count` tokens to the first sequence and copies the scores of the next one, of which there are
+// `scores_count`, one for each token that the model knows.
 SMARTMEM_RUN_API int smartmem_run_step(smartmem_run_model* model, const int64_t* ids, int32_t count, float* scores,
                                        int64_t scores_count);
+// The same for several: `lists` lists of `counts` tokens lie one behind the other in `ids`, for the first sequences; one
+// without tokens stays as it is. Scores are those of all sequences of the model, NaN for one that has no tokens.
+SMARTMEM_RUN_API int smartmem_run_step_each(smartmem_run_model* model, const int64_t* ids, const int32_t* counts,
+                                            int32_t lists, float* scores, int64_t scores_count);
 // Begins a sequence and copies the `tokens` tokens with the largest scores that follow a prompt.
 SMARTMEM_RUN_API int smartmem_run_generate(smartmem_run_model* model, const int64_t* prompt, int32_t count,
                                            int64_t* found, int32_t tokens);
+// The same for several prompts: those of list i are copied to `found + i * tokens`, and how many they are to
+// `found_counts[i]`, fewer than `tokens` where the caches are full before.
+SMARTMEM_RUN_API int smartmem_run_generate_each(smartmem_run_model* model, const int64_t* ids, const int32_t* counts,
+                                                int32_t lists, int64_t* found, int32_t tokens, int32_t* found_counts);
 
 #ifdef __cplusplus
 }

@@ -3,10 +3,12 @@
 
 import numpy as np
 import pytest
+import tvm
 
 import smartmem_tvm as sm
 from cache_updates import Update, drawn, expected
 from smartmem_tvm import UserError
+from smartmem_tvm.deploy.caches import CachePlan, CacheTensor, HeldCaches
 
 
 @pytest.mark.parametrize("form", ("where", "elements", "coordinates", "circular"))
@@ -39,6 +41,20 @@ def test_bound_buffers_write_into_the_session_s_caches():
     assert session.caches["past"].data_ptr() == place
     with pytest.raises(UserError, match="no cache 'passed': its caches are 'past'"):
         session.vm.caches.put("passed", held)
+
+
+def test_caches_of_any_types_lie_beside_each_other():
+    """On a CPU, in one block: aligned as kernels need it, zeros at first, and none writes into another one."""
+    kinds = {"a": ((1, 3, 5), "float32"), "b": ((7,), "float16"), "c": ((2, 9), "bfloat16"), "d": ((1,), "int8")}
+    plan = CachePlan({}, {name: CacheTensor(*each) for name, each in kinds.items()})
+    held, other = HeldCaches(plan, tvm.cpu()), HeldCaches(plan, tvm.cpu())
+    for number, (name, (shape, dtype)) in enumerate(kinds.items(), 1):
+        tensor = held.tensors[name]
+        assert (tuple(tensor.shape), str(tensor.dtype)) == (shape, dtype) and not tensor.data_ptr() % 64
+        assert not tensor.numpy().any()
+        held.put(name, np.full(shape, number, dtype))
+    for number, name in enumerate(kinds, 1):
+        assert (held.tensors[name].numpy() == number).all() and not other.tensors[name].numpy().any()
 
 
 @pytest.mark.parametrize("count", (1, 2))

@@ -115,6 +115,22 @@ def test_written_weights_are_mapped_aligned(tmp_path, dtype):
         np.testing.assert_array_equal(weight.tensor.numpy(), array)
 
 
+@pytest.mark.parametrize("block", [1, 64, 100, 1 << 12])
+def test_weights_are_written_in_blocks(tmp_path, monkeypatch, block):
+    """The file is the same for any size of block, also with empty weights and those that end with a block."""
+    random = np.random.default_rng(block)
+    monkeypatch.setattr(weights, "_BLOCK", block)
+    counts = [0, 64 // 4, 25, 1, *random.integers(0, 300, 6)]
+    given = [weights.Weight(tvm.runtime.tensor(random.standard_normal(count).astype("float32"))) for count in counts]
+    places = weights.write_weights(given, tmp_path / "w.bin")
+    content, end = (tmp_path / "w.bin").read_bytes(), 0
+    for place, each in zip(places, given, strict=True):
+        assert place["offset"] == end + -end % 64 and not any(content[end : place["offset"]])
+        end = place["offset"] + each.nbytes
+        assert content[place["offset"] : end] == each.tensor.numpy().tobytes()
+    assert end == len(content)
+
+
 def test_a_folder_holds_the_weights_once_and_computes_the_same(compiled, tmp_path):
     manifest = save(compiled, tmp_path / "out", MANIFEST, {})
     size = sum(np.prod(each["shape"]) * 4 for each in manifest["weights"])

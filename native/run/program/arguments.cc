@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 namespace smartmem::run {
 
@@ -21,6 +22,7 @@ const char* const kUsage =
     "  --threads N         of a CPU (default: TVM_NUM_THREADS, else one per core)\n"
     "  --seed N            of random inputs (default: 0); --zeros gives zeros instead\n"
     "  --prompt-ids IDS    of a model that keeps caches: write the tokens with the largest scores after 1,2,3\n"
+    "                      (repeatable: a prompt for each sequence of a model with a batch)\n"
     "  --tokens N          how many of them (default: 1)\n"
     "  --no-check          do not read all files for their checksums first\n"
     "  --json              print one JSON object\n"
@@ -65,12 +67,13 @@ void AddShape(const std::string& text, Arguments* found) {
   }
 }
 
-void SetPrompt(const std::string& text, Arguments* found) {
-  found->prompt.clear();
+void AddPrompt(const std::string& text, Arguments* found) {
+  std::vector<int64_t> prompt;
   for (size_t at = 0, comma = 0; comma < text.size(); at = comma + 1) {
     comma = std::min(text.find(',', at), text.size());
-    found->prompt.push_back(Number("An id of --prompt-ids", text.substr(at, comma - at), 0));
+    prompt.push_back(Number("An id of --prompt-ids", text.substr(at, comma - at), 0));
   }
+  found->prompts.push_back(std::move(prompt));
   found->tokens = std::max(found->tokens, 1);
 }
 
@@ -105,7 +108,7 @@ const std::map<std::string, Option, std::less<>>& Options() {
       {"--shape", AddShape},
       {"--output", [](const std::string& text, Arguments* found) { found->output = text; }},
       {"--device", SetDevice},
-      {"--prompt-ids", SetPrompt},
+      {"--prompt-ids", AddPrompt},
       {"--tokens",
        [](const std::string& text, Arguments* found) {
          found->tokens = static_cast<int32_t>(Number("--tokens", text, 1));
@@ -143,7 +146,7 @@ Arguments Parse(int count, char** texts) {
       found.folder = text;
     }
   }
-  if (found.prompt.empty() && found.tokens != 0) throw Mistake("--tokens needs a prompt: give --prompt-ids 1,2,3.");
+  if (found.prompts.empty() && found.tokens != 0) throw Mistake("--tokens needs a prompt: give --prompt-ids 1,2,3.");
   if (found.folder.empty() && !found.help) throw Mistake("the folder of a model is missing: see --help.");
   return found;
 }

@@ -25,7 +25,7 @@ struct Arguments {
   int32_t device_index = 0;
   int32_t threads = 0;  // 0: as TVM_NUM_THREADS says, or one per core
   int64_t repeat = 10, warmup = 2;
-  std::vector<int64_t> prompt;  // ids of tokens; empty unless tokens are to be written
+  std::vector<std::vector<int64_t>> prompts;  // ids of tokens; empty unless tokens are to be written
   int32_t tokens = 0;
   uint64_t seed = 0;
   bool zeros = false, json = false, unchecked = false, help = false;

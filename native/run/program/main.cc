@@ -172,17 +172,33 @@ Written Write(const Arguments& arguments) {
   const Clock::time_point begin = Clock::now();
   const Model model = Load(arguments);
   const double load_ms = Milliseconds(begin);
-  std::vector<int64_t> ids(static_cast<size_t>(arguments.tokens));
+  const size_t lists = arguments.prompts.size(), tokens = static_cast<size_t>(arguments.tokens);
+  std::vector<int64_t> prompts, found(lists * tokens);
+  std::vector<int32_t> counts, written(lists, arguments.tokens);
+  for (const std::vector<int64_t>& each : arguments.prompts) {
+    prompts.insert(prompts.end(), each.begin(), each.end());
+    counts.push_back(static_cast<int32_t>(each.size()));
+  }
   const Clock::time_point first = Clock::now();
-  Check(smartmem_run_generate(model.get(), arguments.prompt.data(), static_cast<int32_t>(arguments.prompt.size()),
-                              ids.data(), arguments.tokens));
+  if (lists == 1) {
+    Check(smartmem_run_generate(model.get(), prompts.data(), counts[0], found.data(), arguments.tokens));
+  } else {
+    Check(smartmem_run_generate_each(model.get(), prompts.data(), counts.data(), static_cast<int32_t>(lists),
+                                     found.data(), arguments.tokens, written.data()));
+  }
+  const double total_ms = Milliseconds(first);
+  std::vector<std::vector<int64_t>> ids;
+  for (size_t i = 0; i < lists; ++i) {
+    const auto line = found.begin() + static_cast<ptrdiff_t>(i * tokens);
+    ids.emplace_back(line, line + written[i]);
+  }
   return {arguments.folder,
           smartmem_run_device(model.get()),
           smartmem_run_threads(),
-          static_cast<int64_t>(arguments.prompt.size()),
+          static_cast<int64_t>(prompts.size()),
           smartmem_run_capacity(model.get()),
           load_ms,
-          Milliseconds(first),
+          total_ms,
           PeakMegabytes(),
           ids};
 }
@@ -210,7 +226,7 @@ int Main(int count, char** texts) {
       std::fputs(kUsage, stdout);
       return 0;
     }
-    if (arguments.prompt.empty()) {
+    if (arguments.prompts.empty()) {
       Print(arguments, Run(arguments));
     } else {
       Print(arguments, Write(arguments));

@@ -81,18 +81,25 @@ std::string AsJson(const Report& report) {
 }
 
 std::string AsText(const Written& written) {
-  return Sizes(written.ids, ",") + "\n" + std::to_string(written.prompt) + " tokens of prompt and " +
-         std::to_string(written.ids.size()) + " more in " + Number(written.total_ms, "%.2f") +
-         " ms. Rows of the caches: " + std::to_string(written.capacity) + ", peak memory " +
-         Number(written.peak_mb, "%.0f") + " MB.\n";
+  std::string text;
+  size_t tokens = 0;
+  for (const std::vector<int64_t>& each : written.ids) text += Sizes(each, ",") + "\n", tokens += each.size();
+  return text + std::to_string(written.prompt) + " tokens of prompt and " + std::to_string(tokens) + " more in " +
+         Number(written.total_ms, "%.2f") + " ms. Rows of the caches: " + std::to_string(written.capacity) +
+         ", peak memory " + Number(written.peak_mb, "%.0f") + " MB.\n";
 }
 
+// As `smartmem generate --json`: a list of ids for one prompt, of lists for several.
 std::string AsJson(const Written& written) {
+  std::string ids;
+  for (const std::vector<int64_t>& each : written.ids) {
+    ids += (ids.empty() ? "[" : ", [") + Sizes(each, ", ") + "]";
+  }
   return "{\"folder\": " + Quoted(written.folder) + ", \"device\": " + Quoted(written.device) +
          ", \"threads\": " + std::to_string(written.threads) + ", \"capacity\": " + std::to_string(written.capacity) +
          ", \"load_ms\": " + Number(written.load_ms, "%.6g") + ", \"total_ms\": " +
-         Number(written.total_ms, "%.6g") + ", \"peak_mb\": " + Number(written.peak_mb, "%.6g") + ", \"ids\": [" +
-         Sizes(written.ids, ", ") + "]}\n";
+         Number(written.total_ms, "%.6g") + ", \"peak_mb\": " + Number(written.peak_mb, "%.6g") + ", \"ids\": " +
+         (written.ids.size() == 1 ? ids : "[" + ids + "]") + "}\n";
 }
 
 }  // namespace smartmem::run

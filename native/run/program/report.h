@@ -30,7 +30,7 @@ struct Written {
   int32_t threads;
   int64_t prompt, capacity;
   double load_ms, total_ms, peak_mb;
-  std::vector<int64_t> ids;
+  std::vector<std::vector<int64_t>> ids;  // of each sequence
 };
 
 std::string AsText(const Report& report);

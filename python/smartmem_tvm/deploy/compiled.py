@@ -11,6 +11,7 @@ from pathlib import Path
 import tvm
 
 from ..analysis.texel_reads import TexelReads
+from ..huge_pages import use_huge_pages
 from ..ir.cache_rows import caches_of
 from ..ir.public_functions import default_function, entry_functions, public_functions
 from ..ir.several_sizes import functions_of_length, size_functions, tile_groups
@@ -100,6 +101,8 @@ class Compiled(Runnable):
             return self._streamed()
         device = device if device is not None else device_of(self.target)
         takers = entry_functions(self.graph)
+        if device.dlpack_device_type() == tvm.cpu().dlpack_device_type():
+            use_huge_pages((each.tensor.data_ptr(), each.nbytes) for each in self.weights)
         textures, lengths = has_textures(self.target), functions_of_length(self.open)
         return Machine(self.executable, self.weights, device, textures, takers, self.caches, lengths)
 

@@ -17,7 +17,7 @@ from .host_call import HostCall
 from .inference_session import to_numpy
 from .runnable import Runnable
 from .sampling import Sampling
-from .token_inputs import Step, TokenInputs
+from .token_inputs import Step, TokenInputs, Written
 
 _LOGITS = "logits"
 Ids = Sequence[int]
@@ -75,22 +75,20 @@ class Decoder:
         """How many sequences the model writes at once."""
         self.capacity = self._inputs.capacity
         """Rows of the caches: the most tokens of a sequence."""
-        self._lengths = [0] * self.sequences
-        self._last = [0] * self.sequences  # the last token of each
-        self._scores: np.ndarray | None = None  # after the last token of each
+        self._written = [Written() for _ in range(self.sequences)]
         self._all_scores, self._busy = True, threading.Lock()
-        self._behind = HiddenRows(self._session.vm.caches, self._computed)
+        self._behind = HiddenRows(self._session.vm.caches, self._written, self._computed)
         self._bound: dict[str, tuple[Mapping[str, np.ndarray], Bound | HostCall]] = {}
 
     @property
     def length(self) -> int:
         """Return the number of tokens whose rows are in the caches; of several sequences, of the longest one."""
-        return max(self._lengths)
+        return max(self.lengths)
 
     @property
     def lengths(self) -> list[int]:
         """Return this number for each sequence."""
-        return list(self._lengths)
+        return [each.length for each in self._written]
 
     def reset(self, sequence: int | None = None) -> None:
         """Begin another sequence; rows of the last one are not seen any more.
@@ -107,13 +105,17 @@ class Decoder:
         """
         with self._alone():
             if sequence is None:
-                self._lengths = [0] * self.sequences
+                self._begin()
                 return
             if not 0 <= sequence < self.sequences:
                 raise UserError(f"There is no sequence {sequence}: the model has {self.sequences}, counted from 0.")
             if self._inputs.together:
                 raise UserError(f"{self._why_together()} Reset all of them.")
-            self._lengths[sequence] = 0
+            self._written[sequence].length = 0
+
+    def _begin(self) -> None:
+        for each in self._written:
+            each.length = 0
 
     def feed(self, ids: Ids | Sequence[Ids]) -> np.ndarray:
         """Append tokens to the sequence, or to each of several.
@@ -138,7 +140,7 @@ class Decoder:
         """
         with self._alone():
             nested, scores = _is_nested(ids), self._feed(self._lists(ids))
-            return scores if nested else scores[0]
+            return np.stack(scores) if nested else scores[0]
 
     def generate(
         self,
@@ -203,7 +205,7 @@ class Decoder:
                 raise UserError(f"Prompt {empty[0]} has no tokens: give at least one id.")
             for each in lists:
                 self._refuse_too_many(len(each) + (0 if nested else tokens - 1), taken=0)
-            self._lengths = [0] * self.sequences
+            self._begin()
             count = len(prompt) if nested else 1
             draws = [np.random.default_rng(seed + at) for at in range(count)]
             for found in self._steps(lists, tokens, sampling, draws, stop):
@@ -222,7 +224,9 @@ class Decoder:
             scores = self._feed(lists)
             found = [None if at in ended else sampling.token(scores[at], draw) for at, draw in enumerate(draws)]
             yield found
-            ended |= {at for at, token in enumerate(found) if token in stop or self._lengths[at] >= self.capacity}
+            ended |= {
+                at for at, token in enumerate(found) if token in stop or self._written[at].length >= self.capacity
+            }
             if not left or len(ended) == len(draws):
                 return
             next_ones = [[] if at in ended else [token] for at, token in enumerate(found)]
@@ -250,26 +254,31 @@ class Decoder:
         found = [_checked(each, may_be_empty=nested and self.sequences > 1) for each in given]
         return found + [np.zeros(0, "int64")] * (self.sequences - len(found))
 
-    def _feed(self, lists: list[np.ndarray]) -> np.ndarray:
-        """Append tokens; return the scores after the last token of each sequence."""
+    def _feed(self, lists: list[np.ndarray]) -> list[np.ndarray]:
+        """Append tokens; return the scores after the last token of each sequence, NaN for one without tokens."""
         if not any(each.size for each in lists):
             raise UserError("Tokens are a list of at least one whole number: give their ids.")
         if self._inputs.together:
             lists = self._alike(lists)
-        for length, each in zip(self._lengths, lists, strict=True):
-            self._refuse_too_many(len(each), length)
-        before, last = self._lengths, list(self._last)
+        for written, each in zip(self._written, lists, strict=True):
+            self._refuse_too_many(len(each), written.length)
+        before = [(each.length, each.last) for each in self._written]
         try:
             while any(each.size for each in lists):
                 step = self._next(lists)
                 if not self._run(step):
                     continue
-                self._lengths = [*map(int.__add__, self._lengths, step.counts)]
+                for each, count in zip(self._written, step.counts, strict=True):
+                    each.length += count
                 lists = [each[count:] for each, count in zip(lists, step.counts, strict=True)]
         except BaseException:
-            self._lengths, self._last = before, last
+            for each, (length, last) in zip(self._written, before, strict=True):
+                each.length, each.last = length, last
             raise
-        return self._scores
+        if self.sequences == 1:
+            return [self._written[0].scores]
+        some = next(each.scores for each in self._written if each.length)
+        return [each.scores if each.length else np.full_like(some, np.nan) for each in self._written]
 
     def _alike(self, lists: list[np.ndarray]) -> list[np.ndarray]:
         """Return lists of one length, in which sequences without tokens get zeros."""
@@ -286,7 +295,7 @@ class Decoder:
 
     def _next(self, lists: list[np.ndarray]) -> Step:
         """Return the tokens to run next, and the size of the model that takes them."""
-        left, room = [len(each) for each in lists], self.capacity - max(self._lengths)
+        left, room = [len(each) for each in lists], self.capacity - self.length
         for size in self._candidates(max(left)):
             if size > 1 and room < size:
                 continue
@@ -310,12 +319,12 @@ class Decoder:
 
     def _step(self, lists: list[np.ndarray], counts: list[int], size: int) -> Step:
         if self.sequences == 1 and counts[0] == size:
-            return Step(self._inputs.sizes[size], lists[0][None, :size], counts, self._lengths)
-        ids, first = np.zeros((self.sequences, size), "int64"), list(self._lengths)
+            return Step(self._inputs.sizes[size], lists[0][None, :size], counts, self.lengths)
+        ids, first = np.zeros((self.sequences, size), "int64"), self.lengths
         for at, (tokens, count) in enumerate(zip(lists, counts, strict=True)):
             ids[at, :count] = tokens[:count]
             if not count and first[at] == self.capacity:  # full: its last token once more
-                ids[at, 0], first[at] = self._last[at], first[at] - 1
+                ids[at, 0], first[at] = self._written[at].last, first[at] - 1
         return Step(self._inputs.sizes[size], ids, counts, first)
 
     def _run(self, step: Step) -> bool:
@@ -328,22 +337,11 @@ class Decoder:
         if not known and step.padded:
             self._all_scores = False  # rows of the padding are written over by the tokens' own
             return False
-        rows = [scores[at, count - 1 if known else -1] if count else None for at, count in enumerate(step.counts)]
-        self._keep(rows)
-        self._last = [step.ids[at, count - 1] if count else self._last[at] for at, count in enumerate(step.counts)]
+        for at, (each, count) in enumerate(zip(self._written, step.counts, strict=True)):
+            if count:
+                each.scores = scores[at, count - 1 if known else -1]
+                each.last = step.ids[at, count - 1]
         return True
-
-    def _keep(self, rows: list[np.ndarray | None]) -> None:
-        """Keep the scores of the sequences that have new ones; those without tokens have no scores."""
-        if len(rows) == 1:
-            self._scores = rows[0][None]
-            return
-        some = next(each for each in rows if each is not None)
-        nothing = np.full_like(some, np.nan)
-        for at, each in enumerate(rows):
-            if each is None:
-                rows[at] = self._scores[at] if self._scores is not None and self._lengths[at] else nothing
-        self._scores = np.stack(rows)
 
     def _computed(self, step: Step) -> np.ndarray:
         """Return the scores of a run: sequences x tokens, or only the last one, x vocabulary."""

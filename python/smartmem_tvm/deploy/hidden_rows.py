@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from .caches import HeldCaches
-from .token_inputs import Step
+from .token_inputs import Step, Written
 
 # What two runs may differ by, relative to the largest number: rounding, as a hidden row has the weight 0. Assumed.
 _NEAR = 1e-4
@@ -26,15 +26,16 @@ class HiddenRows:
     Parameters
     ----------
     held : HeldCaches
+    sequences : sequence of Written
+        Whose `used` rows are kept here.
     run : callable
         Runs a step and returns scores, sequences x tokens x vocabulary.
     """
 
-    def __init__(self, held: HeldCaches, run: Callable[[Step], np.ndarray]):
-        self._held, self._run = held, run
+    def __init__(self, held: HeldCaches, sequences: Sequence[Written], run: Callable[[Step], np.ndarray]):
+        self._held, self._sequences, self._run = held, sequences, run
         self._random = np.random.default_rng(0)
         self._capacity = max(each.shape[held.plan.axes[name]] for name, each in held.plan.tensors.items())
-        self._used: list[int] = []  # for each sequence, the rows that were written since they were zeros
 
     def may_pad(self, function: str) -> bool:
         """Whether tokens may be padded for a function, as far as is known."""
@@ -43,9 +44,8 @@ class HiddenRows:
 
     def prepare(self, step: Step) -> None:
         """Clear rows before a run of a function that sees them."""
-        self._used = self._used or [0] * len(step.first)
         hides = self._held.plan.hides.get((step.function, False), True)
-        if not hides and any(used > first for used, first in zip(self._used, step.first, strict=True)):
+        if not hides and any(each.used > first for each, first in zip(self._sequences, step.first, strict=True)):
             self._clear(step)
 
     def seen(self, step: Step, scores: np.ndarray) -> bool:
@@ -56,9 +56,10 @@ class HiddenRows:
         scores : np.ndarray
             Of the run, sequences x tokens x vocabulary.
         """
-        ends = [each + step.size for each in step.first]
-        behind = step.padded or any(map(int.__gt__, self._used, ends))
-        self._used = list(map(max, self._used, ends))
+        behind = step.padded
+        for each, first in zip(self._sequences, step.first, strict=True):
+            behind |= each.used > first + step.size
+            each.used = max(each.used, first + step.size)
         if not behind or (step.function, step.padded) in self._held.plan.hides:
             return False
         if step.padded and scores.shape[1] != step.size:
@@ -72,7 +73,8 @@ class HiddenRows:
     def _clear(self, step: Step) -> None:
         """Put zeros behind the sequences as they were before a step."""
         self._fill(step.first, np.zeros)
-        self._used = list(step.first)
+        for each, first in zip(self._sequences, step.first, strict=True):
+            each.used = first
 
     def _is_same_with_noise(self, step: Step, scores: np.ndarray) -> bool:
         """Whether a run gives the same with other numbers behind the tokens, where they are left.
@@ -86,7 +88,8 @@ class HiddenRows:
         other = self._run(replace(step, ids=ids))
         after = self._rows(step)
         self._put_back(step, before)
-        self._used = [self._capacity] * len(ends)  # the other numbers are still behind them
+        for each in self._sequences:
+            each.used = self._capacity  # the other numbers are still there
         columns = [slice(0, each) if step.padded else slice(None) for each in step.counts]
         pairs = [(scores[at][columns[at]], other[at][columns[at]]) for at in np.flatnonzero(step.counts)]
         for name, rows in before.items():

@@ -49,6 +49,28 @@ class Step:
         return any(0 < each < self.size for each in self.counts)
 
 
+@dataclass
+class Written:
+    """What is known of a sequence.
+
+    Attributes
+    ----------
+    length : int
+        Tokens whose rows are in the caches.
+    last : int
+        The last of them.
+    scores : np.ndarray or None
+        Of the next token, if there was one before.
+    used : int
+        Rows of the caches that hold something: those behind its tokens are of an earlier sequence, or of padding.
+    """
+
+    length: int = 0
+    last: int = 0
+    scores: np.ndarray | None = None
+    used: int = 0
+
+
 class TokenInputs:
     """Knows which input of a model takes what, and makes the arrays.
 

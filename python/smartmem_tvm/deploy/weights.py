@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ..errors import UserError
+from ..huge_pages import PAGE
 from ..ir.cache_rows import FIXED_FROM
 from ..ir.equal_tensors import first_of_equals
 from ..ir.public_functions import MAIN, entry_functions
@@ -29,7 +30,7 @@ from ..tensor_arrays import array_of, tensor_of
 from ..transform.layout.check_textures import SCOPES
 from .caches import CachePlan, HeldCaches
 
-_BLOCK = 1 << 21  # bytes of a write. Defined by x86-64: a huge page.
+_BLOCK = PAGE  # bytes of a write. Defined as a huge page.
 
 
 @dataclass(frozen=True)
