@@ -218,12 +218,12 @@ def behind(array, capacity, axis):
     return np.concatenate([array, np.full(shape, np.nan if array.dtype.kind == "f" else 10, array.dtype)], axis)
 
 
-def check(proto, found, lengths):
-    """Compare with ONNX Runtime, also with NaN behind the length."""
+def check(proto, found, lengths, step=1):
+    """Compare with ONNX Runtime, also with NaN behind the length; a range by a step has lengths of so many elements."""
     axis = next(axis for axis, dim in enumerate(proto.graph.input[0].type.tensor_type.shape.dim) if dim.dim_param)
     tiles = found.open[0]["tiles"]
     for length in lengths:
-        x = drawn(proto, length, length)
+        x = drawn(proto, length * step, length)
         wanted = expected(proto, x)
         (got,) = found.run(x)
         assert got.shape == wanted.shape
@@ -231,6 +231,6 @@ def check(proto, found, lengths):
         if "length" not in found.open[0]:
             continue  # no operator of a drawn model mixes positions: it runs in tiles
         tile = next(each for each in tiles if each["items"] >= length)
-        whole = found.run(behind(x, tile["items"], axis), np.array([length]), function=tile["function"])[0]
+        whole = found.run(behind(x, tile["items"] * step, axis), np.array([length]), function=tile["function"])[0]
         kept = tuple(slice(size) for size in got.shape)
         np.testing.assert_array_equal(whole[kept], got)  # also with NaN behind the length

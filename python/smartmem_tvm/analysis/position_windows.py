@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from .items import Mixed, Share
 
-CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+_STRETCHING = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
+CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d", *_STRETCHING)
 MAXIMA = ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")
 MEANS = ("nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d")
 _SIDES = "DHW"  # letters of a layout that are no channels
@@ -70,11 +71,14 @@ class Window:
         kept = self.before + self.after - self.reach
         if self.stride == 1 and kept == 0:
             return share
-        if share.each != 1:
-            raise Mixed("is a window over parts of positions that goes on by more than one of them")
         more = self.stride - 1 if self.rounds_up else 0
         if self.rounds_up and more >= self.reach + 1 - self.after:
             raise Mixed("has a last window that may begin in the padding (ceil_mode)")
+        # Of the `each * p` elements of `p` positions there are `(each * p + kept - 1 + more) // stride + 1` results.
+        if share.each % self.stride == 0 and (kept - 1 + more) // self.stride == -1:
+            return Share(share.axis, share.each // self.stride, share.more, share.step)
+        if share.each != 1:
+            raise Mixed("is a window over parts of positions, and its results are no whole parts of them")
         found = Share(
             share.axis, 1, share.more + share.step * (kept - 1 + self.stride + more), share.step * self.stride
         )
@@ -83,7 +87,38 @@ class Window:
         return found
 
 
-def window_along(name: str, attrs, sizes: Sequence[int], axis: int) -> Window | None:
+@dataclass(frozen=True)
+class Stretch:
+    """A transposed convolution along one axis, whose results are ``stride`` times as many as its operand's elements.
+
+    Attributes
+    ----------
+    stride, before : int
+        Number ``i`` is added to the results from ``i * stride - before`` on.
+    """
+
+    stride: int
+    before: int
+
+    @property
+    def reads_behind(self) -> bool:
+        """Whether a result before the length reads numbers behind it: the first one there begins ``before`` earlier."""
+        return self.before > 0
+
+    def share(self, share: Share, least: int) -> Share:
+        """Return where the positions of the result lie; see `Window.share`."""
+        return Share(share.axis, share.each * self.stride, share.more, share.step)
+
+
+def _stretch(attrs, taps: int, place: int, before: int, after: int) -> Stretch:
+    """Return what a transposed convolution does along a side."""
+    stride, reach = int(attrs.strides[place]), int(attrs.dilation[place]) * (taps - 1)
+    if reach + 1 + int(attrs.output_padding[place]) - before - after != stride:
+        raise Mixed(f"makes other than {stride} results of each position, by which it goes on")
+    return Stretch(stride, before)
+
+
+def window_along(name: str, attrs, sizes: Sequence[int], axis: int) -> Window | Stretch | None:
     """Return the window of an operator along an axis of its operand; None if that axis has none.
 
     Parameters
@@ -98,7 +133,8 @@ def window_along(name: str, attrs, sizes: Sequence[int], axis: int) -> Window | 
     Raises
     ------
     Mixed
-        If the operator counts the numbers of a window, or its result has another layout.
+        If the operator counts the numbers of a window, or its result has another layout, or a transposed convolution
+        makes some results besides `stride` of each number.
     """
     convolves = name in CONVOLUTIONS
     layout = str(attrs.data_layout if convolves else attrs.layout)
@@ -110,6 +146,8 @@ def window_along(name: str, attrs, sizes: Sequence[int], axis: int) -> Window | 
     place, count = sides.index(layout[axis]), len(sides)
     taps = sizes[str(attrs.kernel_layout).index(layout[axis])] if convolves else attrs.pool_size[place]
     before, after = int(attrs.padding[place]), int(attrs.padding[place + count])
+    if name in _STRETCHING:
+        return _stretch(attrs, int(taps), place, before, after)
     rounds_up = not convolves and bool(attrs.ceil_mode)
     window = Window(int(taps), int(attrs.strides[place]), int(attrs.dilation[place]), before, after, rounds_up)
     if name in MEANS and window.reads_behind and (rounds_up or not attrs.count_include_pad):

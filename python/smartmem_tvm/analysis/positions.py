@@ -364,6 +364,14 @@ def _split(operator: _Operator) -> list[Shares] | Shares:
     return [operator.shares[0]] * len(ty.fields) if isinstance(ty, relax.TupleType) else operator.shares[0]
 
 
+def _batch_norm(operator: _Operator) -> list[Shares]:
+    """A norm by numbers of each channel that the model holds."""
+    attrs = operator.values[1].attrs
+    if any(map(_any, operator.shares[1:])) or getattr(attrs, "training", False):
+        raise Mixed("is a norm over the positions")
+    return [operator.shares[0], *(() for _ in operator.vars[1].ty.fields[1:])]
+
+
 def _running_sum(operator: _Operator) -> bool:
     operator.keep([each.axis for each in operator.shares[0]])
     return True
@@ -379,7 +387,7 @@ _BY_NAME = {
 """Operators whose loops say less than their name: name -> what notes their needs, and whether there are any."""
 WINDOWS = {**dict.fromkeys((*CONVOLUTIONS, *MAXIMA, *MEANS), _window), "nn.pad": _padding}
 """Operators that read neighbours: name -> what notes their needs, and returns where positions of the result lie."""
-_SHARED = {**WINDOWS, "split": _split}
+_SHARED = {**WINDOWS, "split": _split, "nn.batch_norm": _batch_norm}
 """The same, and operators that write several tensors."""
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..pipeline import Options
     from ..tune.profile_store import ProfileStore
 
+_RANGE = re.compile(r"\.\.\d+(?::\d+)?(?:,|$)")
+
 # Field of `pipeline.Options` -> help of its switch. A test compares the names: pipeline imports TVM.
 TECHNIQUES = {
     "rewrite": "do not rewrite by the laws of algebra",
@@ -226,7 +228,7 @@ def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, colon, sizes = text.rpartition(":")
-        if ".." in sizes:
+        if _RANGE.search(text):
             raise UserError(
                 f"--shape {text} leaves a size open, and this command takes one size: give one, or use `smartmem "
                 f"compile`, `run`, `verify` or `bench`, which take a range."

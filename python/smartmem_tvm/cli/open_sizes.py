@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from math import isqrt
+from math import gcd, isqrt
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -19,13 +19,14 @@ _POWERS = 3  # powers of two between the ends of a range. Chosen: each size is a
 _BELOW = 3, 4  # part of a range below which its prime is sought. Chosen: it is far from a capacity, and no short one
 _NUMBERS = re.compile(r"\d+(?:x\d+)?")
 Lists = Mapping[str, Sequence[tuple[int, ...] | str]]
-Span = tuple[int, int]
+Span = tuple[int, int, int]
+"""The ends of a range, in its steps, and the elements of a step."""
 
 
 def add_sizes(parser: argparse._ActionsContainer) -> None:
     """Add ``--sizes``."""
     text = (
-        "numbers of a range to measure, separated by commas, as 1,7,64; of a batch and a length as 2x64 (default: both "
+        "sizes of a range to measure, separated by commas, as 1,7,64; of a batch and a length as 2x64 (default: both "
         "ends, some powers of two, and a prime)"
     )
     parser.add_argument("--sizes", metavar="NUMBERS", help=text)
@@ -56,7 +57,7 @@ def at_numbers(texts: Sequence[str], named: str | None) -> list[Lists]:
 
 
 def numbers_within(spans: Sequence[Span], named: str | None) -> list[tuple[int, ...]]:
-    """Return some numbers for each of one or two spans, or those that the user names.
+    """Return some sizes for each of one or two spans, or those that the user names.
 
     Raises
     ------
@@ -65,10 +66,11 @@ def numbers_within(spans: Sequence[Span], named: str | None) -> list[tuple[int, 
     """
     if named is not None:
         return [_read(text, spans, named) for text in named.split(",")]
-    chosen = [_between(*span) for span in spans]
+    chosen = [_between(least, most) for least, most, _ in spans]
     count = max(map(len, chosen))
     along = [at / (count - 1) for at in range(count)]  # small with small, and large with large; both ends differ
-    return sorted(set(zip(*([each[round(at * (len(each) - 1))] for at in along] for each in chosen))))
+    pairs = zip(*([each[round(at * (len(each) - 1))] for at in along] for each in chosen))
+    return sorted({tuple(number * step for number, (_, _, step) in zip(each, spans)) for each in pairs})
 
 
 def open_specs(groups: Sequence[Mapping], sizes: Mapping[str, Spec], named: str | None) -> list[Spec]:
@@ -93,27 +95,38 @@ def open_specs(groups: Sequence[Mapping], sizes: Mapping[str, Spec], named: str 
     found = []
     for group in groups:
         around = [group["around"]] if "around" in group else []
-        spans = [(each["least"], each["most"]) for each in (*around, group)]
+        spans = [(each["least"], each["most"], _elements(each)) for each in (*around, group)]
         for numbers in numbers_within(spans, named):
+            *items, positions = [number // step for number, (_, _, step) in zip(numbers, spans)]
             tile = group["tiles"][0]
-            spec = with_items(sizes[tile["function"]], group, tile["items"], numbers[-1])
-            found.append(with_items(spec, around[0], 1, numbers[0]) if around else spec)
+            spec = with_items(sizes[tile["function"]], group, tile["items"], positions)
+            found.append(with_items(spec, around[0], 1, items[0]) if around else spec)
     return found
 
 
 def _ends(text: str) -> Span:
-    least, most = map(int, text.split(".."))
-    if not 1 <= least < most:
+    from ..frontend.open_dimension import Range
+
+    span = Range.read(text)
+    if not 1 <= span.least < span.most:
         raise UserError(f"--shape leaves a size open as {text}: give at least 1, and more than that at most.")
-    return least, most
+    return span.least, span.most, span.step
+
+
+def _elements(group: Mapping) -> int:
+    """Return the elements along an input that are an item, or a position: as many as the user's step has."""
+    from ..ir.several_sizes import places_of
+
+    return gcd(*(place["each"] for share in group["inputs"] for place in places_of(share)))
 
 
 def _read(text: str, spans: Sequence[Span], named: str) -> tuple[int, ...]:
     """Return the numbers of one size that a user names."""
     numbers = tuple(map(int, text.split("x"))) if _NUMBERS.fullmatch(text) else ()
-    if len(numbers) != len(spans) or not all(least <= n <= most for n, (least, most) in zip(numbers, spans)):
-        known = "x".join(f"{least}..{most}" for least, most in spans)
-        raise UserError(f"--sizes {named} names '{text}', and the model takes {known}: give numbers within these ends.")
+    fits = (number in range(least * step, most * step + 1, step) for number, (least, most, step) in zip(numbers, spans))
+    if len(numbers) != len(spans) or not all(fits):
+        known = "x".join(f"{least * step}..{most * step}" + f":{step}" * (step > 1) for least, most, step in spans)
+        raise UserError(f"--sizes {named} names '{text}', and the model takes {known}: give some of these sizes.")
     return numbers
 
 

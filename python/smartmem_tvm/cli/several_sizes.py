@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..frontend.open_dimension import Opened
     from ..frontend.spec import Spec
 
-_LIST = re.compile(r"\{(\d+(?:,\d+)*)\}|(\d+\.\.\d+)|(\d+)")
+_LIST = re.compile(r"\{(\d+(?:,\d+)*)\}|(\d+\.\.\d+(?::\d+)?)|(\d+)")
+_STEP = re.compile(r"(\.\.\d+):(?=\d)")  # the colon of a step, as the last other one ends the name
 _DRAWN = 4  # sizes of an open dimension between its ends that are verified. Chosen: each takes a reference's run
 _SHAPE = re.compile(r"(?:--shape=)?(.+):\d+(?:,\d+)*")
 
@@ -64,18 +65,24 @@ def _numbers(least: int, most: int, drawing: random.Random) -> list[int]:
 
 def has_lists(args: argparse.Namespace) -> bool:
     """Whether a ``--shape`` has a list of sizes."""
-    return any("{" in text.rpartition(":")[2] for text in args.shape)
+    return any("{" in _named(text)[2] for text in args.shape)
 
 
 def has_range(args: argparse.Namespace) -> bool:
     """Whether a ``--shape`` leaves a size open."""
-    return any(".." in text.rpartition(":")[2] for text in args.shape)
+    return any(".." in _named(text)[2] for text in args.shape)
+
+
+def _named(text: str) -> tuple[str, str, str]:
+    """Return the name of an input, a colon if there is one, and the sizes."""
+    name, colon, sizes = _STEP.sub("\\1\0", text).rpartition(":")
+    return name, colon, sizes.replace("\0", ":")
 
 
 def parse_lists(texts: Sequence[str]) -> dict[str, list[tuple[int, ...] | str]]:
     """Return the sizes of each dimension by input name, from texts like ``x:{1,4,8},3,224,224``.
 
-    A range like ``1..64`` stays a text.
+    A range like ``1..64``, or ``320..640:32`` by a step, stays a text.
 
     Raises
     ------
@@ -84,12 +91,12 @@ def parse_lists(texts: Sequence[str]) -> dict[str, list[tuple[int, ...] | str]]:
     """
     lists: dict[str, list[tuple[int, ...] | str]] = {}
     for text in texts:
-        name, colon, sizes = text.rpartition(":")
+        name, colon, sizes = _named(text)
         found = list(_LIST.finditer(sizes))
         if not (name and colon) or ",".join(each[0] for each in found) != sizes:
             raise UserError(
                 f"--shape {text} must be a name, a colon, and for each dimension a size, a list in braces, or a range, "
-                f"as in --shape 'x:{{1,4,8}},3,224,224' or --shape x:1..8,3,224,224."
+                f"as in --shape 'x:{{1,4,8}},3,224,224', --shape x:1..8,3,224,224 or, by a step, x:1,3,64..640:32."
             )
         if name in lists:
             raise UserError(f"--shape gives '{name}' twice; give each input one shape, with lists in braces.")
@@ -278,10 +285,17 @@ def _open_size(
             found = with_items(found, group["around"], 1, items)
         if found and all(found.get(name, ((),))[0] == shape for name, shape in wanted.items()):
             return found
-    least, most = groups[0]["least"], groups[0]["most"]
-    known = "; ".join(size_text(sizes[group["tiles"][0]["function"]]) for group in groups)
+    known = "; ".join(_open_text(sizes[group["tiles"][0]["function"]], group) for group in groups)
     asked = ", ".join(f"{name} {shape_text(shape)}" for name, shape in wanted.items())
-    raise UserError(f"{path} does not take {asked}: give {least} to {most} times the items of {known}.")
+    raise UserError(f"{path} does not take {asked}: give shapes that it takes, {known}.")
+
+
+def _open_text(spec: Spec, group: Mapping) -> str:
+    """Return the shapes of a group's inputs with their ranges."""
+    from ..ir.several_sizes import open_shape
+
+    shapes = (open_shape(group, shape, number) for number, (shape, _) in enumerate(spec.values()))
+    return ", ".join(f"{name} {shape_text(shape)}" for name, shape in zip(spec, shapes, strict=True))
 
 
 def _counts(spec: Spec, group: Mapping, wanted: Mapping[str, tuple[int, ...]]) -> list[int]:

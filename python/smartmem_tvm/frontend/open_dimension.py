@@ -21,6 +21,7 @@ import tvm
 from smartmem_tvm.analysis.item_cost import cost, tiles
 from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.early_slices import with_early_slices
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.open_length import Lengths
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
@@ -28,25 +29,46 @@ from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE, tile_of, with_sizes
 from smartmem_tvm.transform.sizes.share_lengths.mask_length import with_means
 
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
 _LEAST_PROBE = 2  # items; with 1 a shape would not show which axis has the items
 
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers of items that an open dimension takes, both ends included."""
+    """The sizes that an open dimension takes, both ends included.
+
+    Attributes
+    ----------
+    least, most : int
+        In steps.
+    step : int
+        Elements: each size is a multiple of it. An item, or a position, is a step.
+    """
 
     least: int
     most: int
+    step: int = 1
 
     @classmethod
     def read(cls, text: str) -> Range | None:
-        """Return the range that a text like ``1..64`` names, None if it is none."""
+        """Return the range that a text like ``1..64``, or with a step ``320..640:32``, names; None if it is none.
+
+        Raises
+        ------
+        UserError
+            If an end is no multiple of the step.
+        """
         found = _RANGE.fullmatch(text.strip())
-        return cls(*map(int, found.groups())) if found else None
+        if found is None:
+            return None
+        least, most, step = int(found[1]), int(found[2]), int(found[3] or 1)
+        if step < 1 or least % step or most % step:
+            raise UserError(f"A dimension is open as {text}: give both ends as multiples of the step, at least 1.")
+        return cls(least // step, most // step, step)
 
     def __str__(self) -> str:
-        return f"{self.least}..{self.most}"
+        ends = f"{self.least * self.step}..{self.most * self.step}"
+        return f"{ends}:{self.step}" if self.step > 1 else ends
 
 
 Dims = Sequence[int | Range | Sequence[int]]
@@ -81,7 +103,7 @@ class Opened:
     models : list of Model
         The model bound to the items of each function, in their order.
     at : callable
-        A number for each range -> the model bound to them, for each list of other sizes.
+        A number for each range, in its steps -> the model bound to them, for each list of other sizes.
     """
 
     ranges: tuple[Range, ...]
@@ -200,7 +222,7 @@ def _ranges_of(wanted: Wanted) -> tuple[Range, ...]:
 
 def _numbers(dim: int | Range | Sequence[int], at: Mapping[Range, int]) -> tuple[int, ...]:
     if isinstance(dim, Range):
-        return (at[dim],)
+        return (at[dim] * dim.step,)
     return tuple(dim) if isinstance(dim, list | tuple) else (dim,)
 
 
@@ -282,7 +304,7 @@ class _Group:
 
         model = self.at(length)
         with ending_at_length():
-            return model, with_means(self.load(model))
+            return model, with_early_slices(with_means(self.load(model)))
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in self.probes]

@@ -88,15 +88,16 @@ class Lengths:
         except UserError as error:
             reason = str(error).rstrip(".").split("; ")[0]
             raise Mixed(
-                f"the model takes no size of {length} ({reason}), as those that halve a picture and double it again "
-                f"take multiples of a number only"
+                f"the model takes no size of {length * self.range.step} ({reason}), as those that halve a picture and "
+                f"double it again take multiples of a number only, which a step says, as in 320..640:32"
             ) from None
 
     def _at_capacities(self, work: LengthWork, loaded: dict, whole: tvm.IRModule, length: int) -> list[Loaded]:
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
         made = []
-        for capacity in capacities(self.range.least, self.range.most, slides(work)):
+        span = self.range
+        for capacity in capacities(span.least, span.most, slides(work), span.step):
             model, mod = loaded[capacity] if capacity in loaded else self.load(capacity)
             try:
                 require_same_positions(mod, whole, (capacity, length), work)
@@ -124,15 +125,18 @@ class Lengths:
         return mod
 
 
-def capacities(least: int, most: int, slides: bool = False) -> list[int]:
+def capacities(least: int, most: int, slides: bool = False, step: int = 1) -> list[int]:
     """Return the lengths at which kernels are made, ascending, the last one `most`.
 
     Parameters
     ----------
     slides : bool
         Whether windows run along the positions, of which none are skipped.
+    step : int
+        Elements of a position.
     """
-    parts = {int(power * part) for power in _CAPACITIES for part in _BETWEEN if power >= _LONG} if slides else set()
+    long = [power for power in _CAPACITIES if power * step >= _LONG]
+    parts = {int(power * part) for power in long for part in _BETWEEN} if slides else set()
     return [*sorted(each for each in {*_CAPACITIES, *parts} if least <= each < most), most]
 
 

@@ -19,6 +19,10 @@ from smartmem_tvm.frontend.converters.node import Node, constant, dtype_of, shap
 # The coordinate modes that TVM's operator computes as ONNX does.
 _OF_TVM = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
+# Coordinates and rounding by which a whole scale repeats each number as often.
+_REPEATS = {("asymmetric", "floor")}
+_REPEATS |= {(half, f"round_prefer_{to}") for half in ("half_pixel", "pytorch_half_pixel") for to in ("floor", "ceil")}
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -51,6 +55,11 @@ def resize(node: Node) -> relax.Expr:
     axes = _axes(node)
     crops = coordinates == "tf_crop_and_resize"
     if all(_stays(axis) for axis in axes):
+        return x
+    # Of pictures TVM's operator divides by whole numbers, too; otherwise it rounds floats.
+    if not (len(axes) == 4 and coordinates == "asymmetric") and mode == "nearest" and _repeats(node, axes, coordinates):
+        for axis in axes:
+            x = x if _stays(axis) else node.emit(relax.op.repeat(x, axis.result // axis.size, axis.number))
         return x
     if (
         node.opset > 10
@@ -99,6 +108,15 @@ def _nearest_mode(node: Node, axis: Axis) -> str:
     if node.opset > 10:
         return node.text("nearest_mode", "round_prefer_floor")
     return "floor" if axis.scale >= 1 else "ceil"
+
+
+def _repeats(node: Node, axes: list[Axis], coordinates: str) -> bool:
+    """Whether each number along each axis is repeated as often."""
+    return all(
+        _stays(axis)
+        or (axis.scale == axis.result // axis.size > 1 and (coordinates, _nearest_mode(node, axis)) in _REPEATS)
+        for axis in axes
+    )
 
 
 def _stays(axis: Axis) -> bool:
