@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tvm_ffi
 from tvm import IRModule, ir, tirx
 
@@ -30,17 +32,16 @@ def with_stored_chains(kernels: IRModule) -> IRModule:
     """
     changed = kernels.clone()
     for gvar, func in kernels.functions_items():
-        chained = [each for each in collect(func.body, tirx.BufferStore) if _chain(each.value) is not None]
-        split = [(each, _split(each)) for each in chained]
+        nested = any(contains(let.value, tirx.Let) for let in collect(func.body, tirx.Let))
+        chained = collect(func.body, tirx.BufferStore) if nested else []
+        split = [(each, _split(each)) for each in chained if _chain(each.value) is not None]
         if split:
-            body = tvm_ffi.structural_map(
-                func.body, (tirx.BufferStore, lambda store, split=split: _found(store, split))
-            )
-            changed[gvar] = func.with_body(body)
+            replaced = partial(_replacement, split)
+            changed[gvar] = func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, replaced)))
     return changed
 
 
-def _found(store: tirx.BufferStore, split: list) -> tirx.Stmt:
+def _replacement(split: list, store: tirx.BufferStore) -> tirx.Stmt:
     return next((new for old, new in split if old.same_as(store)), store)
 
 
