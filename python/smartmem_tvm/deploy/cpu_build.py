@@ -11,6 +11,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from .._tvm import executable
 from ..tune.host import usable_cores
+from ..tvm_mends.store_chains import with_stored_chains
 from .argument_checks import without_checks
 from .gpu_build import parts_of, together
 
@@ -33,7 +34,6 @@ def build_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.M
     lower, finish, _ = tirx.get_tir_pipeline("default")
     bound = tirx.transform.BindTarget(target.with_host(target))(mod)
     host, _ = split_host_device_mods(lower(bound))
+    parts = parts_of(with_stored_chains(finish()(without_checks(host))))
     with ThreadPoolExecutor(usable_cores()) as pool:
-        return together(
-            list(pool.map(lambda part: codegen_build(part, target), parts_of(finish()(without_checks(host)))))
-        )
+        return together(list(pool.map(lambda part: codegen_build(part, target), parts)))

@@ -253,7 +253,8 @@ def test_what_is_multiplied_in_pairs(cpu, model, reason):
     ("places", "filters", "channels", "reason"),
     [
         (28, 64, 64, "multiplied as bytes"),
-        (28, 64, 63, "its channels are no multiple of 2"),
+        (28, 64, 63, "multiplied as bytes"),
+        (28, 64, 1, "price: "),
         (14, 64, 64, "it has fewer than 16 rows, and the processor no VNNI"),
         (28, 2, 64, "price: "),
     ],
@@ -272,6 +273,23 @@ def test_convolutions_in_pairs(places, filters, channels, reason):
     assert decisions(mod)[0].startswith(reason)
     want = product(nodes[-1], x.astype("float64"), w.astype("float64"))
     np.testing.assert_allclose(compile(mod, "cpu").run(x)[0], want, rtol=1e-5, atol=1)
+
+
+@pytest.mark.parametrize(("channels", "reason"), [(1, "price: "), (3, "multiplied as bytes"), (5, "multiplied")])
+def test_channels_that_fill_no_quad(channels, reason):
+    """A picture of three channels gets a fourth one, whose weights are zero, where its borders are written."""
+    random = np.random.default_rng(channels)
+    x, w = integers(random, "int8", (1, channels, 21, 17)), integers(random, "int8", (16, channels, 3, 3))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "one", "zero"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["y"], pads=[1] * 4, strides=[2, 1]),
+    ]
+    constants = {"w": w, "one": np.float32(1), "zero": np.int8(-7)}
+    mod = rewritten(model_of(nodes, {"x": x}, {"y": ("float32", (1, 16, 11, 17))}, constants))
+    assert decisions(mod)[0].startswith(reason)
+    want = product(nodes[-1], x.astype("float64") + 7, w.astype("float64"))
+    np.testing.assert_array_equal(compile(mod, "cpu").run(x)[0], want)
 
 
 @pytest.mark.parametrize("target", [WITH, PAIRED])

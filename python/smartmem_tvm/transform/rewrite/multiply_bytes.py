@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import tvm
@@ -116,8 +117,9 @@ def _multiply_bytes(block: Bindings, machine: Packing | Callable[[int, int, int,
             continue
         reason = _objection(var, block.values[var], w, name, machine)
         if reason is None:
-            make = _matmul if name == "matmul" else _convolution
-            given = _unsigned(x) if isinstance(machine, Packing) else (x.numbers, x.scale, x.zero)
+            packing = machine if isinstance(machine, Packing) else None
+            make = _matmul if name == "matmul" else partial(_convolution, packing)
+            given = (x.numbers, x.scale, x.zero) if packing is None else _unsigned(x)
             block.edit({var: make(block.values[var], *given, w)})
         action = {"action": "kept", "reason": reason} if reason else {"action": "multiplied as bytes"}
         decisions.append({"pass": "MultiplyBytes", "operator": var.name, **action})
@@ -203,8 +205,7 @@ def _objection(var, call: ir.Call, w: tuple, name: str, machine) -> str | None:
     else:
         depth, columns = math.prod(numbers.shape[1:]), numbers.shape[0]
         rows = math.prod(result) // columns
-        if packing is not None and numbers.shape[1] % packing.numbers:
-            return f"its channels are no multiple of {packing.numbers}"
+        depth += 0 if packing is None else depth // numbers.shape[1] * _missing(numbers.shape[1], packing)
     if packing is PAIRS and rows < _FEW_ROWS:
         return f"it has fewer than {_FEW_ROWS} rows, and the processor no VNNI"
     if packing is not None and depth % packing.numbers:
@@ -215,10 +216,14 @@ def _objection(var, call: ir.Call, w: tuple, name: str, machine) -> str | None:
     if packing is None:
         over = machine(rows, columns, depth, name != "matmul" and depth != numbers.shape[1])
         return None if over < 1 else f"price: {over:.2f} times the cycles of floats"
-    floats = rows * columns * depth * _PRODUCT
-    copied = _COPIED["pairs" if packing is PAIRS else "matmul" if name == "matmul" else "convolution"]
-    read = numbers.shape[1] if packing is PAIRS and name != "matmul" else depth
-    integers = floats * _SHARE[packing.numbers] + rows * columns * _RESULT + rows * read * copied
+    floats, filled = (rows * each * _PRODUCT for each in (numbers.size, columns * depth))
+    if name == "matmul":
+        read, copied = rows * depth, _COPIED["pairs" if packing is PAIRS else "matmul"]
+    else:
+        picture = shape_of(call.args[0])
+        read = math.prod(picture) // picture[1] * (picture[1] + _missing(picture[1], packing))
+        copied = _COPIED["convolution"]
+    integers = filled * _SHARE[packing.numbers] + rows * columns * _RESULT + read * copied
     if integers >= floats:
         return f"price: {integers / floats:.2f} times the cycles of floats"
     return None
@@ -247,17 +252,25 @@ def _matmul(call: ir.Call, x: ir.Expr, x_scale: ir.Expr, zero: int, w: tuple) ->
     return _scaled(sums, over, x_scale, scale.reshape(-1) if scale.size > 1 else scale.reshape(()))
 
 
-def _convolution(call: ir.Call, x: ir.Expr, x_scale: ir.Expr, zero: int, w: tuple) -> ir.Call:
+def _missing(channels: int, packing: Packing) -> int:
+    """Return how many channels fill the last packed numbers of a picture."""
+    return -channels % packing.numbers
+
+
+def _convolution(packing: Packing | None, call: ir.Call, x: ir.Expr, x_scale: ir.Expr, zero: int, w: tuple) -> ir.Call:
     numbers, scale = w
+    single = packing is None or _is_depthwise(call, numbers)
+    more = 0 if single else _missing(numbers.shape[1], packing)  # channels whose weights are zero
     attrs, rank = call.attrs, numbers.ndim - 2
     strides, dilation, padding = ([int(each) for each in getattr(attrs, n)] for n in ("strides", "dilation", "padding"))
     before, after = (padding * 2 if len(padding) == rank else padding)[:rank], (padding * 2)[rank : 2 * rank]
-    if any(padding):
-        widths = [0, 0, 0, 0, *(each for both in zip(before, after, strict=True) for each in both)]
+    if any(padding) or more:
+        widths = [0, 0, 0, more, *(each for both in zip(before, after, strict=True) for each in both)]
         x = relax.op.nn.pad(x, widths, pad_value=zero)
     make = getattr(relax.op.nn, operator(call).removeprefix("nn."))
     kind = {"data_layout": str(attrs.data_layout), "kernel_layout": str(attrs.kernel_layout), "out_dtype": "int32"}
-    sums = make(x, as_constant(numbers), strides, [0] * (2 * rank), dilation, int(attrs.groups), **kind)
+    filled = np.pad(numbers, [(0, 0), (0, more)] + [(0, 0)] * rank)
+    sums = make(x, as_constant(filled), strides, [0] * (2 * rank), dilation, int(attrs.groups), **kind)
     across = (-1, *(1,) * rank)
     over = zero * numbers.reshape(len(numbers), -1).sum(1, dtype="int32").reshape(across)
     return _scaled(sums, over, x_scale, scale.reshape(across) if scale.size > 1 else scale.reshape(()))
