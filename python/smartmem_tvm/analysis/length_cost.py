@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -14,17 +14,36 @@ from ..ir.kernel import Kernel, Opaque, Stage, shape_of
 from ..ir.mask_positions import Extent
 from .item_cost import COPIED, MORE, WEIGHT, launch
 from .items import Mixed
-from .position_work import LengthWork, extent_of
+from .position_windows import CONVOLUTIONS
+from .position_work import LengthWork, OperatorWork, extent_of
 
 # Rows in steps of which loops over rows end behind the length: those of `schedule/cpu/gemm/axis.py`, by definition.
 _STRIP = 2
+# The same in a network of windows, whose rows are the places of a picture line after line: a register tile that reaches
+# into the next line is computed whole. Chosen: tiles have 6 to 14 rows.
+_STRIP_OF_LINES = 8
+# Steps of sums that a number takes whose place behind the length gets a mask for windows. Measured: PP-OCRv4's
+# recognizer of width 320 takes 1.04x of a static compile with masks (2026-11-30, as above).
+_MASKED = 10
 # Rows for a weight below which a capacity takes longer, and how many times: each tile prefetches its share of the next
-# panel, and most tiles are left out. Measured: BERT at a capacity of 128 on one thread of an AMD EPYC with AVX-512 takes
-# 1.10x of a static compile of 5 positions, 1.21x of 11, 0.94x of 16, and 0.89x of 20 (2026-11-30).
+# panel, and most tiles are left out. Measured: BERT at a capacity of 128, on one thread of an AMD EPYC with AVX-512,
+# takes 1.10x of a static compile of 5 positions, 1.21x of 11, 0.94x of 16, and 0.89x of 20 (2026-11-30).
 _FEW_ROWS, _FEW = 16, 1.2
 # Steps of sums that a step of a maximum, or of a sum of what one operand says, takes: exponentials, mostly. Measured:
 # an exponential of AVX-512 takes a cycle of a float, in which two multiply-adds of 16 floats end.
 _OF_ROW = 24
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A number of elements, or of steps, that grows with the length: `fixed` times elements of each extent."""
+
+    fixed: int
+    along: tuple[Extent, ...] = ()
+
+    def of(self, length: int) -> int:
+        """Return the number for a length."""
+        return self.fixed * prod(extent.of(length) for extent in self.along)
 
 
 @dataclass(frozen=True)
@@ -33,35 +52,82 @@ class LengthSum:
 
     Attributes
     ----------
-    steps : int
-        Those of its iterators that do not depend on the length, together.
-    written, added : tuple of Extent
-        Iterators over positions: of the result, and of the sum.
+    written, added : Sized
+        Results, and terms of each.
     weights : int
         Numbers of the tensors without positions that it reads.
-    ends : bool
-        Whether its loops over results end behind the length; those of windows do not.
+    masked : Sized
+        Numbers of its operand, if it is a window, which reads behind the length.
     """
 
-    steps: int
-    written: tuple[Extent, ...]
-    added: tuple[Extent, ...]
-    weights: int
-    ends: bool
-
-    def cost(self, length: int, capacity: int) -> int:
-        """Return the steps for a length at a capacity."""
-        rows = _up(length, capacity, _STRIP) if self.ends else capacity
-        steps = (
-            self.steps * prod(each.of(rows) for each in self.written) * prod(each.of(capacity) for each in self.added)
-        )
-        slower = _FEW if length < capacity and steps < _FEW_ROWS * self.weights else 1
-        return round(slower * max(steps, WEIGHT * self.weights))
+    written: Sized
+    added: Sized
+    weights: int = 0
+    masked: Sized = Sized(0)
 
 
-def _up(length: int, capacity: int, step: int) -> int:
-    """Return the length in whole steps, up to the capacity; a function of its own wastes nothing."""
-    return length if length == capacity else min(-(-length // step) * step, capacity)
+@dataclass(frozen=True)
+class LengthCost:
+    """The predicted times of a model's lengths.
+
+    Attributes
+    ----------
+    sums : list of LengthSum
+    inputs, outputs : int
+        Numbers of a position, which are copied to a capacity and from it.
+    target : tvm.target.Target, optional
+        The CPU, by default one core.
+    """
+
+    sums: list[LengthSum]
+    inputs: int = 0
+    outputs: int = 0
+    target: tvm.target.Target | None = None
+
+    def alone(self, length: int) -> int:
+        """Return the time of a function of its own, in steps of sums."""
+        return self._launches + sum(self._sum(each, length, length, length) for each in self.sums)
+
+    def at(self, length: int, capacity: int) -> int:
+        """Return the time at a capacity, which may be that length."""
+        strip = _STRIP_OF_LINES if any(each.masked.fixed for each in self.sums) else _STRIP
+        rows = min(-(-length // strip) * strip, capacity)
+        found = sum(self._sum(each, length, rows, capacity) + _MASKED * each.masked.of(capacity) for each in self.sums)
+        copied = capacity * self.inputs + length * self.outputs if length < capacity else 0
+        return self._launches + found + COPIED * copied
+
+    def served(self, lengths: Sequence[int]) -> dict[int, int]:
+        """Return the lengths that a larger one computes in nearly the same time.
+
+        Parameters
+        ----------
+        lengths : sequence of int
+            Those that a model is called with.
+
+        Returns
+        -------
+        dict
+            Length -> the capacity that computes it, one of `lengths` that is no key.
+        """
+        found: dict[int, int] = {}
+        capacity, whole = None, False
+        for length in sorted(lengths, reverse=True):
+            alone = self.alone(length)
+            if capacity is not None and whole and self.at(length, capacity) <= MORE * alone:
+                found[length] = capacity
+            else:
+                capacity, whole = length, self.at(length, length) <= MORE * alone
+        return found
+
+    @property
+    def _launches(self) -> int:
+        return launch(self.target) * len(self.sums)
+
+    @staticmethod
+    def _sum(each: LengthSum, length: int, rows: int, capacity: int) -> int:
+        steps = each.written.of(rows) * each.added.of(capacity)
+        slower = _FEW if length < capacity and steps < _FEW_ROWS * each.weights else 1
+        return round(slower * max(steps, WEIGHT * each.weights))
 
 
 def length_sums(work: LengthWork, lengths: tuple[int, int]) -> list[LengthSum]:
@@ -79,88 +145,72 @@ def length_sums(work: LengthWork, lengths: tuple[int, int]) -> list[LengthSum]:
     Mixed
         If an operator's loops cannot be read, or differ in more than their extents.
     """
-    found = []
+    found, numbers = [], work.numbers
+
+    def sized(pairs: Iterable[tuple[int, int]]) -> Sized:
+        return _sized(pairs, lengths, numbers)
+
     for operator in work.operators:
         try:
-            for pair in operator.loops():
-                found += _sums_of(*pair, lengths, work.numbers)
+            if operator.name in CONVOLUTIONS:
+                found.append(_convolution(operator, sized))
+                continue
+            for small, large in operator.loops():
+                found += _sums_of(small, large, sized)
         except Opaque as reason:
             raise Mixed(str(reason)) from None
     return found
 
 
-def _sums_of(small: Kernel, large: Kernel, lengths: tuple[int, int], numbers: Sequence[Extent]) -> list[LengthSum]:
-    same = [
-        shape_of(one) == shape_of(other) for one, other in zip(small.inputs, large.inputs, strict=True)
-    ]  # tensors without positions
-    weights = [buffer for buffer, alike in zip(large.inputs, same, strict=True) if alike]
+def _sized(pairs: Iterable[tuple[int, int]], lengths: tuple[int, int], numbers: Sequence[Extent]) -> Sized:
+    """Return the product of some sizes, of which each is given at both lengths."""
+    fixed, along = 1, []
+    for a, b in pairs:
+        extent = None if a == b else extent_of(a, b, lengths, numbers)
+        if a != b and extent is None:
+            raise Mixed("has other loops for another length")
+        fixed *= b if extent is None else 1
+        along += [extent] if extent is not None else []
+    return Sized(fixed, tuple(along))
+
+
+def _convolution(operator: OperatorWork, sized: Callable) -> LengthSum:
+    """Return the sums of a convolution of a picture with a weight; its needs say whether it reads behind the length."""
+    shapes = operator.shapes()
+    picture, weight, result = (sized([*zip(*pair)]) for pair in shapes)
+    terms = Sized(prod(shapes[1][1][1:]))
+    return LengthSum(result, terms, weight.fixed, picture if operator.needs else Sized(0))
+
+
+def _sums_of(small: Kernel, large: Kernel, sized: Callable) -> list[LengthSum]:
     if len(small.stages) != len(large.stages):
         raise Mixed("has other loops for another length")
+    pairs = {other: (one, other) for one, other in zip(small.inputs, large.inputs, strict=True)}
+    shapes = {buffer: [*zip(*map(shape_of, pair))] for buffer, pair in pairs.items()}
     found = []
     for before, stage in zip(small.stages, large.stages):
         if not stage.reduction:
             continue
-        steps, along = 1, {}
-        for one, other in zip(before.iters, stage.iters):
-            a, b = int(one.dom.extent), int(other.dom.extent)
-            extent = None if a == b else extent_of(a, b, lengths, numbers)
-            if a != b and extent is None:
-                raise Mixed("has other loops for another length")
-            if extent is None:
-                steps *= b
-            else:
-                along[other.var] = extent
-        written = tuple(extent for var, extent in along.items() if any(var.same_as(each) for each in stage.spatial))
-        added = tuple(extent for var, extent in along.items() if any(var.same_as(each) for each in stage.reduction))
-        reads = len({load.source for load in stage.loads} - {stage.body.buffer})
-        read = sum(prod(shape_of(buffer)) for buffer in weights if stage.reads(buffer))
-        found.append(
-            LengthSum(steps * (_OF_ROW if reads == 1 else 1), written, added, read, not _slides(stage, list(along)))
-        )
+        extents = [(int(one.dom.extent), int(other.dom.extent)) for one, other in zip(before.iters, stage.iters)]
+        grows = [other.var for other, (a, b) in zip(stage.iters, extents) if a != b]
+        kinds = [any(other.var.same_as(var) for var in stage.reduction) for other in stage.iters]
+        written, added = (sized([pair for pair, kind in zip(extents, kinds) if kind is want]) for want in (False, True))
+        read = {load.source for load in stage.loads} - {stage.body.buffer}
+        if len(read) == 1:
+            written = Sized(written.fixed * _OF_ROW, written.along)
+        operands = {buffer: sized(shapes[buffer]) for buffer in read if buffer in shapes}
+        weights = sum(each.fixed for each in operands.values() if not each.along)
+        slid = [load.source for load in stage.loads if _slides(load, stage, grows)]
+        masked = next((operands[buffer] for buffer in slid if buffer in operands), Sized(0))
+        found.append(LengthSum(written, added, weights, masked))
     return found
 
 
-def _slides(stage: Stage, along: list) -> bool:
-    """Whether a loop reads neighbours along the positions."""
-    for load in stage.loads:
-        for index in load.indices:
-            named = [var for var in variables(index) if not isinstance(var, tvm.ir.TensorLoad)]
-            over = any(var.same_as(each) for var in named for each in along)
-            if over and any(var.same_as(each) for var in named for each in stage.reduction) and len(named) > 1:
-                return True
+def _slides(load, stage: Stage, grows: Sequence) -> bool:
+    """Whether a load reads neighbours along the positions: an index has an iterator of results and one of the sum."""
+    for index in load.indices:
+        named = variables(index)
+        over = any(var.same_as(each) for var in named for each in grows)
+        if over and len(named) > 1 and any(var.same_as(each) for var in named for each in stage.reduction):
+            return True
     return False
-
-
-def served(sums: Sequence[LengthSum], kernels: int, copied: int, lengths: Sequence[int], target=None) -> dict[int, int]:
-    """Return the lengths that a larger one computes in nearly the same time.
-
-    Parameters
-    ----------
-    kernels : int
-        Launches of a call.
-    copied : int
-        Numbers in the inputs and results of a position, which are copied to and from a capacity.
-    lengths : sequence of int
-        Those that a model is called with.
-
-    Returns
-    -------
-    dict
-        Length -> the capacity that computes it, one of `lengths` that is no key.
-    """
-    found: dict[int, int] = {}
-    capacity = None
-    for length in sorted(lengths, reverse=True):
-        alone = predicted(sums, kernels, length, length, target)
-        if capacity is not None:
-            there = predicted(sums, kernels, length, capacity, target) + COPIED * copied * capacity
-            if there <= MORE * alone:
-                found[length] = capacity
-                continue
-        capacity = length
-    return found
-
-
-def predicted(sums: Sequence[LengthSum], kernels: int, length: int, capacity: int, target=None) -> int:
-    """Return the predicted time of a length at a capacity, without copies, in steps of sums."""
-    return sum(each.cost(length, capacity) for each in sums) + launch(target) * kernels

@@ -66,7 +66,10 @@ class OperatorWork:
     last : dict
         Of a slice: axis along which it reads the last positions -> their extent, and how many elements it reads.
     loops : callable
-        Returns its loops at both lengths, or raises `Mixed` or `Opaque`; none if nothing of it has positions.
+        Returns its loops at both lengths, or raises `Mixed` or `Opaque`; none if it adds nothing up along the
+        positions, or is a window.
+    shapes : callable
+        Returns the shapes of its operands and its result at both lengths.
     """
 
     name: str
@@ -79,6 +82,7 @@ class OperatorWork:
     counted: dict[int, Counted] = field(default_factory=dict)
     last: dict[int, tuple[Extent, int]] = field(default_factory=dict)
     loops: Callable[[], list[tuple[Kernel, Kernel]]] = list
+    shapes: Callable[[], list[tuple[tuple, tuple]]] = list
 
 
 @dataclass

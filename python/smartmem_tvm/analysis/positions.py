@@ -111,7 +111,7 @@ class _Operator:
             else shares_of_type(a.ty, b.ty, lengths, "it reads a tensor that", distinct([*self.numbers, *numbers]))
             for a, b in zip(*self.operands, strict=True)
         ]
-        self.found = OperatorWork(operator_of(binding.value), reads=self.shares)
+        self.found = OperatorWork(operator_of(binding.value), reads=self.shares, shapes=self.shapes)
         for place, pair in enumerate(zip(*self.operands, strict=True)):
             if not all(map(is_array, pair)) or pair[0].value.same_as(pair[1].value):
                 continue
@@ -127,7 +127,7 @@ class _Operator:
         if isinstance(self.values[1], ir.Call) and self.shares and _any(self.shares[0]):
             window = _SHARED.get(self.found.name)
             if window is not None:
-                self.found.shares, self.found.loops = window(self), self._both_loops
+                self.found.shares = window(self)
                 return self.found
         cut = _cut(self) if self.found.name == "strided_slice" else None
         if cut is not None:
@@ -202,6 +202,10 @@ class _Operator:
             same = _program(LOOPS(own))
             alike.append((own, same))
         return same
+
+    def shapes(self) -> list[tuple[tuple, tuple]]:
+        """Return the shapes of the operands and of the result, which are tensors, at both lengths."""
+        return [tuple(array_shape(each.ty) for each in pair) for pair in (*zip(*self.operands, strict=True), self.vars)]
 
     def _both_loops(self) -> list[tuple[Kernel, Kernel]]:
         """Return the kernels at both lengths in pairs."""
@@ -377,7 +381,54 @@ def _running_sum(operator: _Operator) -> bool:
     return True
 
 
+def _elementwise(operator: _Operator) -> bool:
+    """Operators place by place; where an operand is not read at the position that is written, the loops are looked at.
+
+    Each place of the result reads that of an operand, whose dimensions are the last ones, or its only one.
+    """
+    if isinstance(operator.found.shares, list):
+        return False
+    result, written = array_shape(operator.vars[1].ty), {each.axis: each for each in operator.found.shares}
+    kept = {}
+    for place, (value, shares) in enumerate(zip(operator.operands[1], operator.shares, strict=True)):
+        shape = array_shape(value.ty)
+        more, here = len(result) - len(shape), {each.axis: each for each in shares}
+        for axis, size in enumerate(shape):
+            there = written.get(axis + more)
+            if size == 1 and axis not in here:
+                continue
+            if size != result[axis + more] or (axis in here) != (there is not None):
+                return False
+            if there is not None:
+                if here[axis].extent != there.extent:
+                    return False
+                kept[place, axis] = axis + more
+    operator.found.kept |= kept
+    operator.found.loops = list  # which add nothing up
+    return True
+
+
+_ELEMENTWISE = (
+    *(
+        "abs",
+        "add",
+        "astype",
+        "clip",
+        "divide",
+        "equal",
+        "erf",
+        "exp",
+        "greater",
+        "greater_equal",
+        "less",
+        "less_equal",
+    ),
+    *("log", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply", "negative", "nn.gelu"),
+    *("nn.gelu_tanh", "nn.leakyrelu", "nn.relu", "nn.silu", "not_equal", "power", "rsqrt", "sigmoid", "sqrt", "square"),
+    *("subtract", "tanh", "where"),
+)
 _BY_NAME = {
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
     "nn.softmax": _softmax,
     "nn.log_softmax": _softmax,
     "mean": _mean,

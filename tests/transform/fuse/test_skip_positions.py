@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tvm
 
-import smartmem_tvm
-from open_models import N, dims, model, sentence, weights
+from open_models import N, behind, compiled, dims, drawn, expected, model, sentence, weights
 from smartmem_tvm import Options, optimize
 from smartmem_tvm.frontend import from_onnx
 from smartmem_tvm.ir.graph import read_log
@@ -74,10 +73,63 @@ def test_functions_without_a_length_stay():
 def test_results_behind_the_length_are_not_written(length):
     nodes = [("MatMul", ["x", "w"], "m", {}), ("Softmax", ["m"], "s", {"axis": 1}), ("MatMul", ["s", "v"], "y", {})]
     proto = model(nodes, [1, N, 24], {"w": weights(24, 24), "v": weights(24, 24)})
-    compiled = smartmem_tvm.compile(from_onnx(proto, dims(proto, "1..16")))
+    found = compiled(proto, "1..16")
     x = np.full((1, 16, 24), np.nan, "float32")
     x[:, :length] = weights(1, length, 24)
-    function = compiled.open[0]["tiles"][-1]["function"]
-    (found,) = compiled.run(x, np.array([length]), function=function)
-    assert np.isfinite(found[:, :length]).all()
-    np.testing.assert_allclose(found[:, :length], compiled.run(x[:, :length])[0], rtol=1e-5, atol=1e-6)
+    function = found.open[0]["tiles"][-1]["function"]
+    (got,) = found.run(x, np.array([length]), function=function)
+    assert np.isfinite(got[:, :length]).all()
+    np.testing.assert_allclose(got[:, :length], found.run(x[:, :length])[0], rtol=1e-5, atol=1e-6)
+
+
+def drawn_picture(random):
+    """Convolutions of a picture of n columns, dense, by channel and of single places, with strides, and a pool."""
+    channels, lines, taps = (int(random.choice(each)) for each in ((8, 16, 32), (1, 3, 6), (1, 3, 5)))
+    wide, strides = int(random.choice((8, 24, 40))), random.choice((1, 2), 2).tolist()
+    constants = {
+        "a": weights(wide, 3, 3, 3),
+        "b": weights(wide, 1, taps, taps, seed=1),
+        "c": weights(channels, wide, 1, 1, seed=2),
+        "d": weights(channels, 1, 3, 3, seed=3),
+        "e": weights(6, channels, 1, 1, seed=4),
+    }
+    nodes = [
+        ("Conv", ["x", "a"], "a0", {"pads": [1] * 4, "strides": [1, strides[0]]}),
+        ("HardSwish", ["a0"], "a1", {}),
+        ("Conv", ["a1", "b"], "b0", {"pads": [taps // 2] * 4, "group": wide}),
+        ("Relu", ["b0"], "b1", {}),
+        ("Conv", ["b1", "c"], "c0", {}),
+        ("Relu", ["c0"], "c1", {}),
+        ("Conv", ["c1", "d"], "d0", {"pads": [1] * 4, "group": channels, "strides": [1, strides[1]]}),
+        ("MaxPool", ["d0"], "d1", {"kernel_shape": [1, 3], "pads": [0, 1, 0, 1]}),
+        ("Conv", ["d1", "e"], "e0", {}),
+        ("ReduceMean", ["e0"], "y", {"axes": [2], "keepdims": 0}),
+    ]
+    return model(nodes, [1, 3, lines, N], constants)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_of_drawn_pictures_end_behind_the_length(seed):
+    random = np.random.default_rng(seed)
+    most, proto = int(random.integers(17, 60)), drawn_picture(random)
+    found = compiled(proto, f"{most - 1}..{most}")
+    (function,) = (each["function"] for each in found.open[0]["tiles"] if each["items"] == most)
+    names = [decision["into"][0] for decision in read_log(found.graph) if decision["pass"] == "SkipPositions"]
+    assert len(names) >= 3
+    for length in (6, most // 2, most - 1, most):
+        x = drawn(proto, length, length)
+        wanted, whole = expected(proto, x), behind(x, most, 3)
+        (got,) = found.run(whole, np.array([length]), function=function)
+        np.testing.assert_allclose(got[..., : wanted.shape[-1]], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_zeros_that_windows_read_are_written():
+    nodes = [
+        ("Conv", ["x", "a"], "c", {}),
+        ("Relu", ["c"], "r", {}),
+        ("Conv", ["r", "b"], "y", {"pads": [1] * 4, "group": 16}),
+    ]
+    graph = graph_of(model(nodes, [1, 16, 6, N], {"a": weights(16, 16, 1, 1), "b": weights(16, 1, 3, 3)}), "31..32")
+    assert sorted(each[2] for each in marked(graph)) == [0, 1]
+    text = scheduled(graph).script()
+    assert "behind" in text and "% T.int64(32) < n" in text  # rows of a picture: the place in their line is compared

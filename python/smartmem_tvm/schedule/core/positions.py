@@ -63,8 +63,33 @@ def positions_of(func: tirx.PrimFunc) -> Iterator[None]:
         _POSITIONS.reset(token)
 
 
-def inside(first: Callable, most: int, analyzer: sym.Analyzer | None = None) -> Callable | None:
-    """Return ``row -> whether a strip that begins at this row has positions before the length``; None if unknown.
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """Whether a strip of rows has positions before the length.
+
+    Attributes
+    ----------
+    place : callable
+        Row -> its place along the positions.
+    end : PrimExpr
+        The first place behind the length.
+    line : PrimExpr or None
+        Where rows are places of a picture, line after line, the length of a line.
+    """
+
+    place: Callable
+    end: tirx.PrimExpr
+    line: tirx.PrimExpr | None = None
+
+    def __call__(self, row, rows: int):
+        """Return the condition for a strip of so many rows from `row` on."""
+        before = self.place(row) < self.end
+        # A strip of a picture may go on in the next line.
+        return before if self.line is None else tirx.Or(before, self.place(row) + index(rows) > self.line)
+
+
+def inside(first: Callable, most: int, analyzer: sym.Analyzer | None = None) -> Inside | None:
+    """Return whether a strip of rows has positions before the length; None if unknown.
 
     Parameters
     ----------
@@ -84,16 +109,24 @@ def inside(first: Callable, most: int, analyzer: sym.Analyzer | None = None) -> 
     if not stored.buffer.same_as(positions.output):
         return None
     at = analyzer.simplify(stored.indices[positions.axis])
-    before = analyzer.simplify(at - row)
-    if any(row.same_as(var) for var in variables(before)):
+    before, end = analyzer.simplify(at - row), positions.end(str(at.ty.dtype))
+    if not any(row.same_as(var) for var in variables(before)):
+        return Inside(lambda number: before + number, end)
+    line = _line(at, row)
+    if line is None:
         return None  # rows of several items, say: a strip may end in the next item
-    dtype = str(at.ty.dtype)
-    return lambda number: before + number < positions.end(dtype)
+    return Inside(lambda number: analyzer.simplify(tirx.floormod(number, line)), end, line)
 
 
-def guarded(condition: Callable | None, first, body: tirx.Stmt) -> tirx.Stmt:
-    """Return a statement that runs where a strip that begins at `first` has positions before the length."""
-    return body if condition is None else tirx.IfThenElse(condition(first), body, None)
+def _line(at, row):
+    """Return the length of the lines of a picture, along which an index goes with a row; None if it does not."""
+    whole = isinstance(at, tirx.FloorMod) and at.a.same_as(row) and isinstance(at.b, tirx.IntImm)
+    return at.b if whole else None
+
+
+def guarded(condition: Inside | None, first, rows: int, body: tirx.Stmt) -> tirx.Stmt:
+    """Return a statement that runs where a strip of rows from `first` on has positions before the length."""
+    return body if condition is None else tirx.IfThenElse(condition(first, rows), body, None)
 
 
 def before_length(first: tirx.BufferStore, body: tirx.Stmt) -> tirx.Stmt:

@@ -32,6 +32,7 @@ from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide, declined
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, power_of_two, scratch, store
+from ..core.positions import before_length
 from .channelwise_window import ChannelwiseWindow, channelwise_window_of
 from .params import CpuParams
 from .rule import CpuRule
@@ -269,7 +270,8 @@ class _DepthwiseNest:
         else:
             finish = each(lambda n, j: r.store(acc[n * lanes + j], self._lane(points[n], j)))
         over = self._over_members(where[0], summed) if self._dealt else self._over_window(add)
-        return allocate([acc], block(start, over, finish))
+        first = self.scope.simplify(r.store(r.init, points[0]))
+        return before_length(first, allocate([acc], block(start, over, finish)))
 
     @property
     def _dealt(self) -> bool:

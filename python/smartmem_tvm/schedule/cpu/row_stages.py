@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tvm import ir, tirx
 
 from ...analysis.row_chain import RowChain
@@ -13,7 +11,7 @@ from ...ir.kernel import Stage, substitute
 from ...ir.walk import loads
 from ..core.expressions import replace_loads, split_index
 from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
-from ..core.positions import guarded, inside
+from ..core.positions import Inside, guarded, inside
 from ..core.reduction import combiner_of, last_part
 from .gemm.epilogue import fits_registers
 from .params import CpuParams
@@ -77,8 +75,8 @@ class RowStages:
         return [self.chain.axes[stage][v] for v in self.chain.inner(stage)]
 
     @property
-    def inside(self) -> Callable | None:
-        """Return ``row of the block -> whether it is before the length``; None if the kernel has no length."""
+    def inside(self) -> Inside | None:
+        """Return which rows of the block are before the length; None if the kernel has no length."""
         last = self.chain.kernel.stages[-1]
 
         def stored(row) -> tirx.BufferStore:
@@ -175,7 +173,7 @@ class RowStages:
 
         def one(row):
             statements = (self._reduce(s, row) if s.reduction else self._map(s, row) for s in stages)
-            return guarded(before, row, block(*statements))
+            return guarded(before, row, 1, block(*statements))
 
         return [self.scope.loop(self.rows, one, "row")]
 

@@ -27,6 +27,7 @@ from ...ir.walk import loads
 from ..core.decisions import decide, declined
 from ..core.expressions import Walk, memory_order, split_index, uses
 from ..core.nest import PARALLEL, SERIAL, UNROLL, Scope, allocate, block, index, scratch, split_work, store
+from ..core.positions import before_length
 from ..core.reduction import Reduction, reduction_of
 from .params import CpuParams
 from .rule import CpuRule
@@ -213,15 +214,17 @@ class _WindowNest:
             total = allocate([part], total)
         else:
             total = self._reduce(lambda at: terms(acc, at))
+        first = self.scope.simplify(r.store(r.init, point(index(0), index(0))))
         if not branches(r.finish):
-            return allocate([acc], block(begin, total, each(lambda i, j: r.store(acc[i * width + j], point(i, j)))))
+            finish = each(lambda i, j: r.store(acc[i * width + j], point(i, j)))
+            return before_length(first, allocate([acc], block(begin, total, finish)))
         done = scratch([height, width], acc.ty.dtype, "done")
         spill = each(lambda i, j: store(done, acc[i * width + j], i, j))
         finish = self.scope.loop(
             height,
             lambda i: self.scope.loop(width, lambda j: self.scope.simplify(r.store(done[i, j], point(i, j))), "j"),
         )
-        return allocate([acc, done], block(begin, total, spill, finish))
+        return before_length(first, allocate([acc, done], block(begin, total, spill, finish)))
 
     def _is_long_sum(self, acc) -> bool:
         r = self.reduction

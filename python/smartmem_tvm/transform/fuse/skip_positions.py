@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import tvm
 from tvm import ir, relax, tirx
 
+from ...analysis.classify import reduces
 from ...analysis.unread_positions import ANYTHING, ZEROS, Axes, UnreadPositions
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.kernel import POSITIONS
-from ...ir.mask_positions import LENGTH, Extent
+from ...ir.mask_positions import LENGTH, ZERO, Extent
 from ...ir.several_sizes import TILE, extent_at, places_of, tile_of
 
 
@@ -56,6 +57,7 @@ def _length(func: relax.Function):
 class _Skips:
     graph: Graph
     unread: dict = field(default_factory=dict)  # variable -> axes
+    zeros: dict = field(default_factory=dict)  # variable -> axes along which its kernel writes zeros
     log: list[dict] = field(default_factory=list)
 
     def run(self) -> list[dict]:
@@ -89,6 +91,8 @@ class _Skips:
             kernel = UnreadPositions(node.kernel, length, self.capacity, self.numbers)
             given = {buffer: computed.get(arg, {}) for buffer, arg in bound.items() if isinstance(arg, ir.Var)}
             computed[node.var] = kernel.computed(given)
+            states = computed[node.var].items()
+            self.zeros[node.var] = {axis: (ZEROS, extent) for axis, (state, extent) in states if state == ZERO}
             found[node.var] = kernel
         return found
 
@@ -115,7 +119,10 @@ class _Skips:
             for operand in node.operands:
                 self._meet(operand, {})
             return
-        self.unread[node.var] = _with_zeros_once(self.unread.get(node.var, {}))
+        unread = self.unread.get(node.var, {})
+        if reduces(kernel.kernel):  # zeros that it computes anyway, whatever reads them, as windows do
+            unread = {**self.zeros.get(node.var, {}), **unread}
+        self.unread[node.var] = _with_zeros_once(unread)
         found = kernel.unread(self.unread[node.var])
         for buffer, arg in zip(kernel.kernel.inputs, node.args, strict=True):
             if isinstance(arg, ir.Var):

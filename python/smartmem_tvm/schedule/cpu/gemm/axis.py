@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 
 from ...core.nest import Scope, block, index
-from ...core.positions import guarded
+from ...core.positions import Inside, guarded
 from .chunks import Chunks, in_last_chunk, of_chunk
 
 # Rows by which the last strip before the end of a length is lower. Chosen: a row is for nothing at most, and a tile of
@@ -74,8 +74,8 @@ class Axis:
     as_product : bool
         Whether the first row of a strip is a product with `size`, whose division by a side of a tile is none in the
         code; else a sum, of which the rows' offsets in an image are simplified further.
-    inside : callable or None
-        Row, or column -> the condition under which it is computed; None if all are.
+    inside : Inside or None
+        Which strips are computed; None if all are.
     lower : bool
         Whether the last strip that is computed may be one of fewer rows; panels of columns have one width.
     """
@@ -86,11 +86,11 @@ class Axis:
     chunk: tirx.PrimExpr | None = None
     only_ends: bool = False
     as_product: bool = False
-    inside: Callable | None = None
+    inside: Inside | None = None
     lower: bool = False
 
     @classmethod
-    def whole(cls, *spans: tuple[int, int, int], inside: Callable | None = None, lower: bool = False) -> Axis:
+    def whole(cls, *spans: tuple[int, int, int], inside: Inside | None = None, lower: bool = False) -> Axis:
         """Return an axis that one task has whole, from (first, count, size) of its strips."""
         return cls([Span(*each) for each in spans], inside=inside, lower=lower)
 
@@ -119,13 +119,15 @@ class Axis:
     def _up_to_the_end(self, strip: Strip, body: Callable[[Strip], tirx.Stmt]) -> tirx.Stmt:
         """Return what computes a strip, or so many rows of it as are before the end, in steps."""
         sizes = [strip.size]
-        if self.inside is not None and self.lower and strip.kept == strip.size:
+        in_rows = self.inside is not None and self.inside.line is None
+        if in_rows and self.lower and strip.kept == strip.size:
             sizes = [*range(_STEP, strip.size, _STEP), strip.size]
         found = None
         for before, size in zip((0, *sizes), sizes):
             one = body(replace(strip, size=size, kept=min(size, strip.kept)))
-            found = one if found is None else tirx.IfThenElse(self.inside(strip.first + index(before)), one, found)
-        return guarded(self.inside, strip.first, found)
+            rest = strip.first + index(before), strip.size - before
+            found = one if found is None else tirx.IfThenElse(self.inside(*rest), one, found)
+        return guarded(self.inside, strip.first, strip.size, found)
 
     def _first_of(self, number):
         """Return the first row, or column, of a strip that every chunk has."""

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from ....analysis.items import Mixed, Share
-from ....analysis.length_cost import length_sums, served
+from ....analysis.length_cost import LengthCost, length_sums
 from ....analysis.position_work import LengthWork, require_same_positions
 from ....analysis.positions import length_work
 from ....ir.cache_rows import caches_of
@@ -106,8 +106,11 @@ class _Group:
             sums = length_sums(work, probes)
         except (Mixed, ValueError):
             return {}, []
-        same = [name for name in names if self._same(modules[name], large, name, whole, work)]
-        return self._chosen(modules, same, work, sums)
+        cost = self._cost(work, sums)
+        if not cost.served(list(self.lengths.values())):
+            return {}, []
+        same = {self.lengths[name]: name for name in names if self._same(modules[name], large, name, whole, work)}
+        return self._chosen(modules, same, work, cost.served(list(same)))
 
     def _same(self, one, whole, name: str, last: str, work: LengthWork) -> bool:
         """Whether the model of a size is that of the largest one, as far as it goes."""
@@ -119,12 +122,14 @@ class _Group:
             return False
         return True
 
-    def _chosen(self, modules: Mapping, names: Sequence[str], work: LengthWork, sums: list):
-        by_length = {self.lengths[name]: name for name in names}
-        longest = max(by_length)
-        copied = sum(_numbers(ty, shares) for ty, shares in _tensors(self.mod[by_length[longest]], work)) // longest
-        kernels = len(sums)
-        found = served(sums, kernels, copied, list(by_length), self.target)
+    def _cost(self, work: LengthWork, sums: list) -> LengthCost:
+        name, longest = max(self.lengths.items(), key=lambda each: each[1])
+        func = self.mod[name]
+        results = func.ret_ty.fields if isinstance(func.ret_ty, relax.TupleType) else [func.ret_ty]
+        inputs = _numbers([param.ty for param in func.params], work.inputs) // longest
+        return LengthCost(sums, inputs, _numbers(results, work.outputs) // longest, self.target)
+
+    def _chosen(self, modules: Mapping, by_length: Mapping[int, str], work: LengthWork, found: dict[int, int]):
         try:
             masked = {
                 capacity: with_masks(modules[by_length[capacity]], work, capacity) for capacity in set(found.values())
@@ -170,12 +175,6 @@ def _places(work: LengthWork) -> dict:
     return {name: [[share.facts() for share in shares] for shares in each] for name, each in pairs}
 
 
-def _tensors(func: relax.Function, work: LengthWork):
-    """Yield the type of each input and output of a function, with the places of its positions."""
-    results = func.ret_ty.fields if isinstance(func.ret_ty, relax.TupleType) else [func.ret_ty]
-    yield from zip((param.ty for param in func.params), work.inputs, strict=True)
-    yield from zip(results, work.outputs, strict=True)
-
-
-def _numbers(ty: relax.TensorType, shares: Sequence[Share]) -> int:
-    return prod(map(int, ty.shape)) if shares else 0
+def _numbers(types: Sequence[relax.TensorType], places: Sequence[Sequence[Share]]) -> int:
+    """Return the numbers of those tensors that have positions."""
+    return sum(prod(map(int, ty.shape)) for ty, shares in zip(types, places, strict=True) if shares)
