@@ -141,7 +141,7 @@ def _silu(graph: Graph, x: str, into: int, out: int, size: int = 1, stride: int 
 def _split_block(graph: Graph, x: str, into: int, out: int, blocks: int, adds: bool = True) -> str:
     """Two halves, of which the second one goes through some blocks; the results of all side by side."""
     sizes = graph.constant(np.array([out // 2, out // 2], "int64"))
-    node = helper.make_node("Split", [_silu(graph, x, into, out), sizes], [], f"n{len(graph.nodes)}", axis=1)
+    node = onnx.helper.make_node("Split", [_silu(graph, x, into, out), sizes], [], f"n{len(graph.nodes)}", axis=1)
     node.output.extend([f"t{len(graph.nodes)}.{half}" for half in range(2)])
     graph.nodes.append(node)
     parts = list(node.output)
