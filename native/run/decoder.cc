@@ -228,8 +228,8 @@ Step Decoder::Next(const std::vector<Ids>& lists) const {
     if (*std::max_element(counts.begin(), counts.end()) > 0) return StepOf(lists, counts, size);
   }
   TVM_FFI_THROW(ValueError) << "the model takes at least " << inputs_.sizes().begin()->first << " tokens at a time, "
-                            << "and " << most << " are left, for which the caches have no room to spare: compile it for 1 token "
-                            << "as well.";
+                            << "and " << most << " are left, for which the caches have no room to spare: compile it "
+                            << "for 1 token as well.";
   __builtin_unreachable();
 }
 
