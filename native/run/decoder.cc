@@ -161,8 +161,8 @@ std::vector<Ids> Decoder::Written(std::vector<Ids> lists, size_t count, int64_t 
 std::vector<Ids> Decoder::Lists(const std::vector<Ids>& given) const {
   if (static_cast<int64_t>(given.size()) > sequences()) {
     TVM_FFI_THROW(ValueError) << given.size() << " lists of tokens are given, and the model writes " << sequences()
-                              << (sequences() == 1 ? " sequence" : " sequences") << " at once: give as many, or compile "
-                              << "it for a larger batch.";
+                              << (sequences() == 1 ? " sequence" : " sequences") << " at once: give as many, or "
+                              << "compile it for a larger batch.";
   }
   for (const Ids& each : given) {
     for (const int64_t id : each) {
@@ -227,9 +227,9 @@ Step Decoder::Next(const std::vector<Ids>& lists) const {
     }
     if (*std::max_element(counts.begin(), counts.end()) > 0) return StepOf(lists, counts, size);
   }
-  TVM_FFI_THROW(ValueError) << "the model takes at least " << inputs_.sizes().begin()->first << " tokens at a time, and "
-                            << most << " are left, for which the caches have no room to spare: compile it for 1 token "
-                            << "as well.";
+  TVM_FFI_THROW(ValueError) << "the model takes at least " << inputs_.sizes().begin()->first << " tokens at a time, "
+                            << "and " << most << " are left, for which the caches have no room to spare: compile it "
+                            << "for 1 token as well.";
   __builtin_unreachable();
 }
 

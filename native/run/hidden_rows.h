@@ -16,7 +16,7 @@
 namespace smartmem::run {
 
 struct Scores {
-  int64_t rows, width;        // of each sequence: of all tokens, or of the last one
+  int64_t rows, width;         // of each sequence: of all tokens, or of the last one
   std::vector<float> numbers;  // sequences x rows x width
 };
 
@@ -45,7 +45,7 @@ class HiddenRows {
   Model* model_;
   std::function<Scores(const Step&)> run_;
   std::map<std::pair<size_t, bool>, bool> hides_;  // number of a size, and whether tokens are padded
-  std::vector<int64_t> used_;  // of each sequence, the rows that were written since they were zeros
+  std::vector<int64_t> used_;                       // of each sequence, the rows written since they were zeros
   std::minstd_rand random_;
 };
 

@@ -86,8 +86,8 @@ SMARTMEM_RUN_API int smartmem_run_get_output(smartmem_run_model* model, const ch
 // caches have no room, are errors, and nothing is written then.
 SMARTMEM_RUN_API int32_t smartmem_run_cache_count(const smartmem_run_model* model);
 SMARTMEM_RUN_API int smartmem_run_clear_caches(smartmem_run_model* model);
-// Rows of the caches, the most tokens of a sequence, how many of them are taken, by the longest one or by sequence 0, 1,
-// ..., and how many sequences there are; -1 after an error.
+// Rows of the caches, the most tokens of a sequence, how many of them are taken, by the longest one or by sequence 0,
+// 1, ..., and how many sequences there are; -1 after an error.
 SMARTMEM_RUN_API int64_t smartmem_run_capacity(smartmem_run_model* model);
 SMARTMEM_RUN_API int64_t smartmem_run_length(smartmem_run_model* model);
 SMARTMEM_RUN_API int64_t smartmem_run_length_of(smartmem_run_model* model, int32_t sequence);
@@ -99,8 +99,8 @@ SMARTMEM_RUN_API int smartmem_run_reset_sequence(smartmem_run_model* model, int3
 // `scores_count`, one for each token that the model knows.
 SMARTMEM_RUN_API int smartmem_run_step(smartmem_run_model* model, const int64_t* ids, int32_t count, float* scores,
                                        int64_t scores_count);
-// The same for several: `lists` lists of `counts` tokens lie one behind the other in `ids`, for the first sequences; one
-// without tokens stays as it is. Scores are those of all sequences of the model, NaN for one that has no tokens.
+// The same for several: `lists` lists of `counts` tokens lie one behind the other in `ids`, for the first sequences;
+// one without tokens stays as it is. Scores are those of all sequences of the model, NaN for one that has no tokens.
 SMARTMEM_RUN_API int smartmem_run_step_each(smartmem_run_model* model, const int64_t* ids, const int32_t* counts,
                                             int32_t lists, float* scores, int64_t scores_count);
 // Begins a sequence and copies the `tokens` tokens with the largest scores that follow a prompt.

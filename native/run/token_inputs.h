@@ -13,9 +13,9 @@ namespace smartmem::run {
 
 // The tokens of one run.
 struct Step {
-  size_t function;            // number of the model's size
-  int64_t size;               // tokens that each sequence gets, with its padding
-  std::vector<int64_t> ids;   // sequences x size; zeros behind the tokens of a sequence
+  size_t function;                     // number of the model's size
+  int64_t size;                        // tokens that each sequence gets, with its padding
+  std::vector<int64_t> ids;            // sequences x size; zeros behind the tokens of a sequence
   std::vector<int64_t> counts, first;  // of each sequence: how many of them it has, and the row of the first one
 
   bool padded() const;  // whether a sequence has fewer tokens; one that has none does not count
