@@ -61,6 +61,8 @@ def test_tvm_runs_on_as_many(monkeypatch):
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     assert host.set_threads(None) == 1
     assert host.set_threads(1) == 1
+    # TVM's own threads sleep at once: those of a process that ends would be waited for.
+    assert os.environ["TVM_THREAD_POOL_SPIN_COUNT"] == "0"
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,13 @@ def set_threads(wanted: int | None) -> int:
     count = thread_count(wanted)
     import tvm
 
+    from ..thread_pool import use_own_threads
+
     os.environ["TVM_NUM_THREADS"] = str(count)
+    if use_own_threads():
+        # Threads of TVM's pool, which nothing uses then, would yield 300,000 times before they sleep: on a busy machine
+        # a process that ends soon would wait for them for minutes.
+        os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
     tvm.get_global_func("runtime.config_threadpool")(1, count)
     return tvm.runtime.num_threads()
 
