@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from open_models import N, dims, model, sentence, weights
+from smartmem_tvm.analysis import positions
 from smartmem_tvm.analysis.items import Mixed, Share
 from smartmem_tvm.analysis.position_work import Need, same_prefix, shares_of
 from smartmem_tvm.analysis.positions import length_work
@@ -97,3 +98,31 @@ def test_constants_are_the_beginning_of_longer_ones(dtype):
     long = np.arange(42).reshape(7, 6).astype(dtype)
     assert same_prefix(long[:4, :4], long) and same_prefix(long, long[:4])
     assert not same_prefix(long[1:5, :4], long) and not same_prefix(long, long + 1) and not same_prefix(long[0], long)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_element_wise_operators_known_by_name_are_what_their_loops_say(seed, monkeypatch):
+    """Drawn operands that broadcast: with positions along other axes, or none, with dimensions of one."""
+    random = np.random.default_rng(seed)
+    rank = int(random.integers(1, 4))
+    shape = [N if along else int(size) for along, size in zip(random.integers(0, 2, rank), random.integers(1, 4, rank))]
+    shape[int(random.integers(0, rank))] = N
+    constant = [1 if size == N or random.integers(0, 2) else size for size in shape[int(random.integers(0, rank)) :]]
+    summed = int(random.integers(0, rank))
+    nodes = [
+        ("Add", ["x", "c"], "a", {}),
+        ("Sigmoid", ["a"], "b", {}),
+        ("ReduceSum", ["b", "axes"], "r", {}),
+        ("Mul" if random.integers(0, 2) else "Max", ["b", "r"], "y", {}),
+    ]
+    proto = model(nodes, shape, {"c": weights(*constant), "axes": np.array([summed])})
+
+    def found():
+        try:
+            return [(each.shares, each.needs, each.kept) for each in work(proto).operators]
+        except Mixed as reason:
+            return str(reason)
+
+    by_name = found()
+    monkeypatch.setattr(positions, "_BY_NAME", {})
+    assert by_name == found()

@@ -23,14 +23,10 @@ _STRIP = 2
 # into the next line is computed whole. Chosen: tiles have 6 to 14 rows.
 _STRIP_OF_LINES = 8
 # Steps of sums that a number takes whose place behind the length gets a mask for windows. Measured: PP-OCRv4's
-# recognizer of width 320 takes 1.04x of a static compile with masks (2026-11-30, as above).
+# recognizer of width 320 takes 1.04x of a static compile with masks (AMD EPYC with AVX-512, 2026-11-30).
 _MASKED = 10
-# Rows for a weight below which a capacity takes longer, and how many times: each tile prefetches its share of the next
-# panel, and most tiles are left out. Measured: BERT at a capacity of 128, on one thread of an AMD EPYC with AVX-512,
-# takes 1.10x of a static compile of 5 positions, 1.21x of 11, 0.94x of 16, and 0.89x of 20 (2026-11-30).
-_FEW_ROWS, _FEW = 16, 1.2
-# Steps of sums that a step of a maximum, or of a sum of what one operand says, takes: exponentials, mostly. Measured:
-# an exponential of AVX-512 takes a cycle of a float, in which two multiply-adds of 16 floats end.
+# Steps of sums that a step of a maximum, or of a sum of what one operand says, takes: exponentials, mostly. Assumed: an
+# exponential takes a cycle, in which AVX2 ends 16 steps and AVX-512 32.
 _OF_ROW = 24
 
 
@@ -86,13 +82,13 @@ class LengthCost:
 
     def alone(self, length: int) -> int:
         """Return the time of a function of its own, in steps of sums."""
-        return self._launches + sum(self._sum(each, length, length, length) for each in self.sums)
+        return self._launches + sum(self._sum(each, length, length) for each in self.sums)
 
     def at(self, length: int, capacity: int) -> int:
         """Return the time at a capacity, which may be that length."""
         strip = _STRIP_OF_LINES if any(each.masked.fixed for each in self.sums) else _STRIP
         rows = min(-(-length // strip) * strip, capacity)
-        found = sum(self._sum(each, length, rows, capacity) + _MASKED * each.masked.of(capacity) for each in self.sums)
+        found = sum(self._sum(each, rows, capacity) + _MASKED * each.masked.of(capacity) for each in self.sums)
         copied = capacity * self.inputs + length * self.outputs if length < capacity else 0
         return self._launches + found + COPIED * copied
 
@@ -124,10 +120,8 @@ class LengthCost:
         return launch(self.target) * len(self.sums)
 
     @staticmethod
-    def _sum(each: LengthSum, length: int, rows: int, capacity: int) -> int:
-        steps = each.written.of(rows) * each.added.of(capacity)
-        slower = _FEW if length < capacity and steps < _FEW_ROWS * each.weights else 1
-        return round(slower * max(steps, WEIGHT * each.weights))
+    def _sum(each: LengthSum, rows: int, capacity: int) -> int:
+        return max(each.written.of(rows) * each.added.of(capacity), WEIGHT * each.weights)
 
 
 def length_sums(work: LengthWork, lengths: tuple[int, int]) -> list[LengthSum]:

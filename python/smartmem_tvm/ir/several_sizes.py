@@ -105,6 +105,11 @@ def tile_of(func: relax.Function) -> dict | None:
     return json.loads(str(attrs[TILE])) if TILE in attrs else None
 
 
+def repeated_sizes(mod: tvm.IRModule) -> list[dict]:
+    """Return what `REPEATED` says of a module; an empty list if it says nothing."""
+    return json.loads(str((mod.attrs or {}).get(REPEATED, "[]")))
+
+
 def takes_length(func: relax.Function) -> bool:
     """Whether the last parameter of a function is the number of positions of a call."""
     names = (func.attrs or {}).get("input_names", ())

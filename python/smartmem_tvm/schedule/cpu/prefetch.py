@@ -71,6 +71,8 @@ class NextPanel:
         Steps of a piece of a tile's depth.
     at : callable
         ``(row, column)`` -> the load of an element.
+    least : int
+        Lines in front of each piece, at least: with more of them fewer tiles share the prefetches.
     """
 
     depth: int
@@ -78,11 +80,12 @@ class NextPanel:
     tiles: int
     steps: int
     at: Callable
+    least: int = 1
 
     def of_tile(self, tile) -> Prefetch:
         """Return the prefetches of tile number `tile`; tiles after the last line prefetch the last lines again."""
         pieces = max(1, self.depth // self.steps)
-        each = -(-self._lines // (self.tiles * pieces))
+        each = max(self.least, -(-self._lines // (self.tiles * pieces)))
         beyond = pieces * each > self._lines
         first = tirx.min(tile * index(pieces * each), index(max(0, self._lines - pieces * each)))
 

@@ -15,7 +15,7 @@ from tvm import relax, te, tirx, topi
 from ...ir.graph import MEMBERS
 from ...ir.kernel import substitute
 from ...ir.mask_positions import LENGTH
-from ...ir.several_sizes import REPEATED, SIZE, TILE, extent_at
+from ...ir.several_sizes import REPEATED, SIZE, TILE, extent_at, repeated_sizes
 from ...ir.sizes import number_bytes
 
 _ALIGNMENT = 64  # bytes, TVM's: where kernels expect tensors to begin
@@ -51,7 +51,7 @@ class RepeatItems:
             return mod
         builder = relax.BlockBuilder(mod.without_attr(REPEATED))
         made: dict[str, relax.Function] = {}
-        for each in json.loads(str(mod.attrs[REPEATED])):
+        for each in repeated_sizes(mod):
             name = each["function"]
             if each.get("length"):
                 made[name] = _AtCapacity([mod[tile["function"]] for tile in each["tiles"]], builder, each).function()

@@ -18,7 +18,7 @@ from ....analysis.positions import length_work
 from ....ir.cache_rows import caches_of
 from ....ir.graph import append_log
 from ....ir.public_functions import MAIN
-from ....ir.several_sizes import REPEATED, SIZE, TILE, size_functions, tile_groups, with_function
+from ....ir.several_sizes import REPEATED, SIZE, TILE, repeated_sizes, size_functions, tile_groups, with_function
 from ....ir.size_groups import alone, size_groups, without_sizes
 from .mask_length import with_masks, with_means
 
@@ -71,7 +71,7 @@ class ShareLengths:
         if not entries:
             return mod
         # First: tiles of items may be sizes that a larger one computes.
-        entries += json.loads(str((mod.attrs or {}).get(REPEATED, "[]")))
+        entries += repeated_sizes(mod)
         return append_log(new.with_attr(REPEATED, json.dumps(entries)), log)
 
 
