@@ -278,10 +278,16 @@ def _open_size(
             found = _scaled(found, group["around"], 1, items)
         if found and all(found.get(name, ((),))[0] == shape for name, shape in wanted.items()):
             return found
-    least, most = groups[0]["least"], groups[0]["most"]
-    known = "; ".join(size_text(sizes[group["tiles"][0]["function"]]) for group in groups)
+    known = "; or ".join(_open_text(sizes[group["tiles"][0]["function"]], group) for group in groups)
     asked = ", ".join(f"{name} {shape_text(shape)}" for name, shape in wanted.items())
-    raise UserError(f"{path} does not take {asked}: give {least} to {most} times the items of {known}.")
+    raise UserError(f"{path} does not take {asked}: give {known}.")
+
+
+def _open_text(spec: Spec, group: Mapping) -> str:
+    from ..ir.several_sizes import open_shape
+
+    inputs = enumerate(spec.items())
+    return ", ".join(f"{name} {shape_text(open_shape(group, shape, at))}" for at, (name, (shape, _)) in inputs)
 
 
 def _counts(spec: Spec, group: Mapping, wanted: Mapping[str, tuple[int, ...]]) -> list[int]:

@@ -52,7 +52,7 @@ def test_bits_that_are_shifted_out_are_gone(build, run_tvm, direction, dtype):
 @pytest.mark.parametrize("slope", [(5,), (4, 5), (1, 2), (1, 1, 6)])
 def test_slopes_that_do_not_fit_are_refused(build, slope):
     inputs = {"x": ((4, 6), "float32"), "s": (slope, "float32")}
-    with pytest.raises(UserError, match="operator PRelu .* slopes of shape .* do not fit numbers of shape 4x6"):
+    with pytest.raises(UserError, match=r"operator PRelu .* slopes of shape .* do not fit numbers of shape 4x6"):
         from_onnx(build([_one("PRelu", "xs")], inputs, {"out": (None, "float32")}))
 
 
