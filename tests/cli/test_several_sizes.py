@@ -240,7 +240,8 @@ def sentence_file(tmp_path_factory):
 
 
 def test_an_open_length_from_the_command_line(sentence_file, smartmem, tmp_path):
-    assert smartmem("compile", sentence_file, "--shape", "x:1..3,3..5", "-o", tmp_path / "out").code == 0
+    compiled = smartmem("compile", sentence_file, "--shape", "x:1..3,3..5", "-o", tmp_path / "out")
+    assert compiled.code == 0 and "1 to 3 items of 3 to 5 positions, at capacities of 4, 5; " in compiled.out
     x = np.random.default_rng(0).integers(0, 11, (2, 5))
     np.save(tmp_path / "x.npy", x)
     chosen = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz"]
@@ -251,7 +252,7 @@ def test_an_open_length_from_the_command_line(sentence_file, smartmem, tmp_path)
     )
     outcome = smartmem("run", tmp_path / "out", "--shape", "x:3,4", "--repeat", "1", "--json")
     assert outcome.data["outputs"]["y"]["shape"] == [3, 8]
-    refused(smartmem("run", tmp_path / "out", "--shape", "x:2,6"), "does not take x 2x6")
+    refused(smartmem("run", tmp_path / "out", "--shape", "x:2,6"), "does not take x 2x6: give x (1..3)x(3..5)")
     found = smartmem("inspect", tmp_path / "out")
     assert "x: int64 (1..3)x(3..5)" in found.out, found.out
 

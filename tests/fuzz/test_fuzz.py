@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import drawn_open
 import worker_jobs
 from fuzz import check, nested, reference
 from fuzz.case import Case, all_nodes, load, nested_graphs
@@ -298,3 +299,13 @@ def test_the_report_counts_causes():
     report.add(5, asdict(Verdict(check.REFUSED, "a message")))
     assert report.faults == 1 and report.total == 3 and report.causes[check.WRONG] == {"Neg": [4]}
     assert report.line() == "3 graphs: 1 ok, 1 wrong, 1 refused"
+
+
+@pytest.mark.parametrize("seed", [68, 81, 87, 105, 121, 133])
+def test_graphs_whose_dimension_is_open(seed):
+    assert drawn_open.verdict(seed) == (check.OK, "")
+
+
+def test_a_slice_of_more_items_than_a_probe_has():
+    found, why = drawn_open.verdict(292)
+    assert found == check.REFUSED and "strided_slice" in why

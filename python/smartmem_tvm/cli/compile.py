@@ -148,8 +148,12 @@ def _opencl_text(found: dict | None) -> str:
 def _sizes_text(manifest: dict) -> str:
     """Return how many sizes a folder holds, or the tiles of an open dimension; empty for one size."""
     if groups := manifest.get("open"):
-        tiles = sorted({each["items"] for group in groups for each in group["tiles"]})
-        text = f"{groups[0]['least']} to {groups[0]['most']} items, in tiles of {', '.join(map(str, tiles))}; "
+        first = groups[0]
+        tiles = ", ".join(map(str, sorted({each["items"] for group in groups for each in group["tiles"]})))
+        how = f"positions, at capacities of {tiles}" if first.get("length") else f"items, in tiles of {tiles}"
+        text = f"{first['least']} to {first['most']} {how}; "
+        if around := first.get("around"):
+            text = f"{around['least']} to {around['most']} items of {text}"
         return text + (f"{len(groups)} other sizes; " if len(groups) > 1 else "")
     sizes = manifest.get("sizes", ())
     return f"{len(sizes)} sizes, " if len(sizes) > 1 else ""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from smartmem_tvm.errors import UserError
 from smartmem_tvm.frontend import from_onnx
 
 X = np.random.default_rng(0).uniform(-3, 3, (4, 6))
@@ -46,6 +47,13 @@ def test_bits_that_are_shifted_out_are_gone(build, run_tvm, direction, dtype):
     wanted = np.left_shift(x, shift) if direction == "LEFT" else np.right_shift(x, shift)
     wanted[2:] = 0
     np.testing.assert_array_equal(run_tvm(from_onnx(model), {"x": x, "s": shift})[0], wanted)
+
+
+@pytest.mark.parametrize("slope", [(5,), (4, 5), (1, 2), (1, 1, 6)])
+def test_slopes_that_do_not_fit_are_refused(build, slope):
+    inputs = {"x": ((4, 6), "float32"), "s": (slope, "float32")}
+    with pytest.raises(UserError, match=r"operator PRelu .* slopes of shape .* do not fit numbers of shape 4x6"):
+        from_onnx(build([_one("PRelu", "xs")], inputs, {"out": (None, "float32")}))
 
 
 @pytest.mark.parametrize("signs", [(0, 0), (0, 1), (1, 0)])

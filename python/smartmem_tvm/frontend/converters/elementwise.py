@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax, te, tirx
 
-from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of
+from smartmem_tvm.errors import shape_text
+from smartmem_tvm.frontend.converters.node import Node, astype, constant, dtype_of, shape_of
 
 _A_FEW = 8  # inputs of Max, Min or Sum
 _MOST_PRODUCTS = 64  # multiplications for a power with a constant exponent
@@ -63,6 +64,14 @@ def gemm(node: Node) -> relax.Expr:
     """Gemm without its third operand where `beta` is 0: as in BLAS it is not read then, whatever it holds."""
     if node.attrs.get("beta", 1.0) == 0:
         return node.with_inputs(*node.inputs[:2], None).by_tvm()
+    return node.by_tvm()
+
+
+def prelu(node: Node) -> relax.Expr:
+    """PRelu, whose slopes must fit its numbers: TVM would notice it when operators become loops."""
+    x, slope = (shape_of(each) for each in node.inputs)
+    if len(slope) > len(x) or any(size not in (1, there) for size, there in zip(slope[::-1], x[::-1])):
+        raise ValueError(f"its slopes of shape {shape_text(slope)} do not fit numbers of shape {shape_text(x)}")
     return node.by_tvm()
 
 
@@ -250,6 +259,7 @@ CONVERTERS = {
     "Min": of_several("minimum"),
     "Mod": mod,
     "Neg": negate,
+    "PRelu": prelu,
     "Pow": power,
     "Selu": elu,
     "Shrink": shrink,
