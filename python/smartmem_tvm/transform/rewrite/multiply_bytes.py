@@ -61,18 +61,19 @@ class MultiplyBytes:
 
     Sums of integers are exact, so the result is closer to the exact one than a sum of floats. Signed bytes on the left
     get 128 added, and the zero point too, as processors with VNNI multiply unsigned bytes by signed ones. A
-    convolution's padding is the zero point. Without VNNI, CPUs multiply two 16-bit integers at once, and products of
-    few rows are not asked.
+    convolution's padding is the zero point, and channels that fill no quad get further ones, whose weights are zero,
+    where it is written. Without VNNI, CPUs multiply two 16-bit integers at once, and products of few rows are not
+    asked.
 
     A depthwise convolution becomes one of bytes on all of these CPUs. `FloatProducts` adds its sums up in floats, which
     hold them exactly; what is gained is that the kernel before it stores bytes, and none multiplies by a scale at each
     tap: blocks of MobileNetV2 took 0.57 ms in place of 0.67 (an Intel Xeon with AVX-512, one thread, 2026-11-29).
 
-    Refuses (leaves in floats) constants that have no bytes or a scale along the depth, depths that are no multiple of
-    four (of two without VNNI) or so large that a sum may leave 32 bits, zero points that are no bytes, convolutions in
-    groups of several channels, and products that would not be faster. Does nothing for a CPU without VNNI, AVX2 or
-    AVX-512BW, and for a GPU without instructions for bytes. On GPUs bytes keep their sign, any depth is taken, and
-    depthwise convolutions stay in floats.
+    Refuses (leaves in floats) constants that have no bytes or a scale along the depth, depths of matmuls that are no
+    multiple of four (of two without VNNI) or so large that a sum may leave 32 bits, zero points that are no bytes,
+    convolutions in groups of several channels, and products that would not be faster. Does nothing for a CPU without
+    VNNI, AVX2 or AVX-512BW, and for a GPU without instructions for bytes. On GPUs bytes keep their sign, any depth is
+    taken, and depthwise convolutions stay in floats.
 
     Parameters
     ----------
