@@ -38,8 +38,9 @@ def test_weights_are_those_of_the_package(kind):
         Network(),
         Network("qwen3", "Q4_K", "Q6_K", None, **K),
         Network("qwen2", "F16", "BF16", "F32", factors=True, scaling=2.0),
+        Network("llama", "Q5_K", "Q3_K", "Q6_K", layers=1, **K),
     ],
-    ids=lambda network: network.architecture,
+    ids=lambda network: f"{network.architecture} {network.kind}",
 )
 def test_scores_and_ids_are_those_of_numpy(network, tmp_path):
     reference = network.write(tmp_path / "model.gguf")
@@ -52,6 +53,11 @@ def test_scores_and_ids_are_those_of_numpy(network, tmp_path):
     assert decoder.generate(PROMPT, 8) == reference.greedy(PROMPT, 8)
     coded = [each["name"] for each in compiled.rules.values()].count("CodedProduct")
     assert coded >= 9 if network.kind in FORMATS else not coded
+    if network.kind in FORMATS:
+        bits = (
+            sum(w.nbytes for w in compiled.weights) * 8 / sum(np.prod(shape) for shape, _ in network.tensors().values())
+        )
+        assert bits < 14  # 32 if a weight were expanded
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def decisions(mod: tvm.IRModule) -> list[str]:
 
 def whatever_the_price(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(multiply_bytes, "_RESULT", 0.0)
+    patch.setattr(multiply_bytes, "_WINOGRAD", 1.0)
     patch.setattr(multiply_bytes, "_COPIED", dict.fromkeys(multiply_bytes._COPIED, 0.0))
 
 
@@ -290,6 +291,24 @@ def test_channels_that_fill_no_quad(channels, reason):
     assert decisions(mod)[0].startswith(reason)
     want = product(nodes[-1], x.astype("float64") + 7, w.astype("float64"))
     np.testing.assert_array_equal(compile(mod, "cpu").run(x)[0], want)
+
+
+@pytest.mark.parametrize(
+    ("places", "stride", "reason"), [(28, 1, "price: "), (28, 2, "multiplied as bytes"), (7, 1, "multiplied as bytes")]
+)
+def test_pairs_beside_winograd_transforms(places, stride, reason):
+    """Floats have fewer products in a 3 x 3 convolution of stride 1 with enough pixels."""
+    random, side = np.random.default_rng(0), places * stride
+    x, w = integers(random, "uint8", (1, 64, side, side)), integers(random, "int8", (64, 64, 3, 3))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "one"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "one"], ["wf"]),
+        helper.make_node("Conv", ["xf", "wf"], ["y"], pads=[1] * 4, strides=[stride] * 2),
+    ]
+    result = {"y": ("float32", (1, 64, places, places))}
+    model = model_of(nodes, {"x": x}, result, {"w": w, "one": np.float32(1)})
+    assert decisions(rewritten(model, PAIRED))[0].startswith(reason)
+    assert decisions(rewritten(model)) == ["multiplied as bytes"]
 
 
 @pytest.mark.parametrize("target", [WITH, PAIRED])
