@@ -7,7 +7,7 @@ import pytest
 from open_models import N, check, compiled, dims, model, weights
 from smartmem_tvm import from_onnx
 from smartmem_tvm.analysis.items import bindings_of, operator_of
-from smartmem_tvm.frontend.early_slices import with_early_slices
+from smartmem_tvm.frontend.early_slices import early_slices, with_early_slices
 from smartmem_tvm.ir.public_functions import MAIN
 
 WIDTH = 4
@@ -66,7 +66,8 @@ def test_drawn_chains(seed):
 
 def _sizes(proto, length):
     """The operators of a model of one length and the shapes of their results."""
-    mod = with_early_slices(from_onnx(proto, dims(proto, length)))
+    mod = from_onnx(proto, dims(proto, length))
+    mod = with_early_slices(mod, early_slices(mod))
     tensors = [each for each in bindings_of(mod) if hasattr(each.var.ty, "shape")]
     return [(operator_of(each.value), tuple(map(int, each.var.ty.shape))) for each in tensors]
 
@@ -99,4 +100,21 @@ def test_what_another_operator_reads_as_a_whole_stays():
 def test_a_slice_that_is_no_end_stays(first):
     proto = _chain(held={"first": np.array([first]), "end": np.array([first + 2])})
     mod = from_onnx(proto, dims(proto, 7))
-    assert with_early_slices(mod)[MAIN].same_as(mod[MAIN])
+    assert with_early_slices(mod, early_slices(mod))[MAIN].same_as(mod[MAIN])
+
+
+def test_a_capacity_of_which_the_slice_reads_all_and_the_beginning_that_another_one_reads():
+    proto = _chain(held={"first": np.array([-4]), "end": np.array([99])})
+    found = compiled(proto, "4..9")
+    assert [each["items"] for each in found.open[0]["tiles"]] == [4, 8, 9]
+    check(proto, found, (4, 5, 8, 9))
+    proto = _chain(held={"first": np.array([0]), "end": np.array([4])})
+    found = compiled(proto, "4..9")
+    assert [each["items"] for each in found.open[0]["tiles"]] == [4, 8, 9]
+    check(proto, found, (4, 5, 8, 9))
+
+
+def test_the_capacity_of_one_position():
+    found = compiled(_chain(), "1..5")
+    assert [each["items"] for each in found.open[0]["tiles"]] == [1, 2, 4, 5]
+    check(_chain(), found, (1, 2, 3, 5))
