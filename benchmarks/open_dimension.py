@@ -190,7 +190,19 @@ def table(folder: Path, names: list[str], rounds: int, output: Path) -> None:
         rows = [kept[each] for each in TABLE if each in kept]
         means = {key: geometric_mean(row[key] for row in rows) for key in ("to_static", "to_onnxruntime")}
         timed = {"machine": _machine(), "rounds": rounds, **means, "rows": rows}
-        output.write_text(json.dumps({**content, "timed": timed}, indent=1) + "\n")
+        output.write_text(written({**content, "timed": timed}) + "\n")
+
+
+def written(content: dict) -> str:
+    """Return a mapping as JSON, with a line for each row of its lists."""
+    parts = []
+    for key, value in content.items():
+        if isinstance(value, list):
+            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n]"
+        else:
+            text = written(value) if isinstance(value, dict) else json.dumps(value)
+        parts.append(f"{json.dumps(key)}: {text}")
+    return "{" + ",\n".join(parts) + "}"
 
 
 def _machine() -> str:

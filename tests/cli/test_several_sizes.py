@@ -11,6 +11,7 @@ from open_models import drawn, layers, sentence
 from open_models import expected as by_onnxruntime
 from sized_model import expected, inputs, shapes, sized_model
 from smartmem_tvm.cli import main
+from smartmem_tvm.cli.several_sizes import parse_lists
 from smartmem_tvm.tools.bench.plan_measurements import Plan
 
 LISTS = "x:{1,3},4,8"
@@ -223,6 +224,29 @@ def test_bench_measures_an_open_size_beside_static_ones(open_file, smartmem):
         ours = row["systems"]["smartmem"]
         assert ours["relative_error"] < 1e-5 and ours["kernels"] >= 2 and ours["latency_ms"]["median"] > 0
         assert ours["bytes_moved"]["weights"] > 0 == ours["layout_kernels"]
+
+
+def test_a_runner_of_an_open_size_is_refused_before_it_is_compiled(open_file, smartmem, tmp_path):
+    refused(
+        smartmem("export", open_file, "--shape", "x:1..4,16", "--runner", "-o", tmp_path / "o"), "takes known sizes"
+    )
+
+
+def test_a_range_by_a_step(open_file, smartmem, tmp_path):
+    assert smartmem("compile", open_file, "--shape", "x:4..12:4,16", "-o", tmp_path / "out").code == 0
+    found = smartmem("inspect", tmp_path / "out")
+    assert "x: float32 (1..3)*4x16" in found.out, found.out
+    assert smartmem("run", tmp_path / "out", "--shape", "x:8,16", "--repeat", "1").code == 0
+    refused(smartmem("run", tmp_path / "out", "--shape", "x:6,16"), "does not take x 6x16: give shapes that it takes")
+    refused(smartmem("bench", open_file, "--shape", "x:4..12:4,16", "--sizes", "6"), "the model takes 4..12:4")
+    refused(smartmem("plan", open_file, "--shape", "x:4..12:4,16"), "leaves a size open")
+    refused(smartmem("verify", open_file, "--shape", "x:4..13:4,16"), "give both ends as multiples of the step")
+    outcome = smartmem("verify", open_file, "--shape", "x:4..12:4,16", "--json")
+    assert list(outcome.data["outputs"]) == [f"r1 of x {size}x16" for size in (4, 8, 12)], outcome.err
+
+
+def test_a_name_with_a_colon_and_a_range_by_a_step():
+    assert parse_lists(["in:0:1,8..24:4,{2,3}"]) == {"in:0": [(1,), "8..24:4", (2, 3)]}
 
 
 @pytest.mark.parametrize("command", ["stats", "explain", "plan"])

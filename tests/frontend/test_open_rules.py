@@ -128,5 +128,8 @@ def test_a_size_that_the_model_does_not_take_is_named():
         ("Add", ["x", "r"], "y", {}),
     ]
     proto = model(nodes, [1, 3, N], {"two": np.array([1, 1, 2], "float32")})
-    with pytest.raises(UserError, match=r"takes no size of 5 .* take multiples of a number only: give a list of sizes"):
+    with pytest.raises(
+        UserError,
+        match=r"takes no size of 5 .* take multiples of a number only, which a step says, as in 320..640:32: give a",
+    ):
         from_onnx(proto, dims(proto, "4..8"))

@@ -12,6 +12,7 @@ from ..errors import UserError
 from . import compile as compile_command
 from .console import Result, megabytes, step, table
 from .model import add_compilation, add_memory_budget, add_model
+from .several_sizes import has_range
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,6 +51,11 @@ def execute(args: argparse.Namespace) -> Result:
     if runtime is not None and not runtime.is_dir():
         raise UserError(f"--runtime {runtime} is no folder; give one with TVM's runtime libraries.")
     check_output(output)
+    if has_range(args):
+        raise UserError(
+            f"--shape {' '.join(args.shape)} leaves a size open, and the program without Python takes known sizes: "
+            f"give a list, as in --shape 'x:{{1,4,8}},3,224,224'."
+        )
     with tempfile.TemporaryDirectory() as place:
         folder = model if model.is_dir() else Path(place) / "compiled"
         if folder is not model:

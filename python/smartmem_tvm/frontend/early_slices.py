@@ -9,7 +9,6 @@ known, so that only what is behind it would compute few positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -22,52 +21,89 @@ from smartmem_tvm.ir.public_functions import MAIN
 
 _UNARY = ("tanh", "exp", "log", "sqrt", "rsqrt", "sigmoid", "erf", "negative", "abs", "astype", "clip", "nn.relu")
 _UNARY += ("nn.gelu", "nn.gelu_tanh", "nn.silu")
+_READ = (ir.Var, ir.Constant, ir.Tuple)  # arguments of a call that are tensors, or hold some
 _BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "where")
 
 
 class Part(NamedTuple):
-    """The elements of a tensor that are read, along one axis."""
+    """The elements of a tensor that are read, along one axis.
+
+    Attributes
+    ----------
+    axis : int
+    by : int
+        The binding of the slice that reads them.
+    """
 
     axis: int
-    begin: int
-    end: int
+    by: int
 
 
-def with_early_slices(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a model in which operators compute only those of the last positions that a slice reads of them.
+class Plan(NamedTuple):
+    """Which operators compute less, by the numbers of their bindings: it holds for the model at each length.
+
+    Attributes
+    ----------
+    slices : dict
+        A slice of the last positions -> the axis.
+    parts : dict
+        What computes a part only -> that part.
+    reads : dict
+        The same -> operand -> the axis along which it is read at the position of the part.
+    """
+
+    slices: dict[int, int]
+    parts: dict[int, Part]
+    reads: dict[int, dict[int, int]]
+
+
+def early_slices(mod: tvm.IRModule) -> Plan:
+    """Return what computes only those of the last positions that a slice reads of it.
 
     Operators stay as they are if another one reads all of their positions.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The model at a length that shows which slices read the last positions, and which sizes are the length.
     """
     bindings, result = list(bindings_of(mod)), mod[MAIN].body.body
-    parts = _parts(bindings, result)
-    if not any(operator_of(each.value) != "strided_slice" for each in bindings if each.var in parts):
-        return mod
-    return _Writer(mod, parts).module(bindings)
-
-
-def _parts(bindings: Sequence[relax.VarBinding], result) -> dict[ir.Var, Part]:
-    """Return the part that is read of each tensor of which less than the whole is read."""
     wanted: dict[ir.Var, set[Part | None]] = {}
     for var in result.fields if isinstance(result, ir.Tuple) else [result]:
         wanted.setdefault(var, set()).add(None)
-    for binding in reversed(bindings):
+    plan = Plan({}, {}, {})
+    for number, binding in reversed(list(enumerate(bindings))):
         own = wanted.get(binding.var, {None})
         part = next(iter(own)) if len(own) == 1 else None
-        asked = _last(binding.value) if part is None else None
-        axes = {0: asked.axis} if asked is not None else _axes(binding.value, part.axis) if part is not None else None
-        if asked is None and axes is None:
-            wanted[binding.var] = {None}  # the whole is computed, and a slice of it stays a slice
+        axes = _axes(binding.value, part.axis) if part is not None else None
+        if axes is not None:
+            plan.parts[number], plan.reads[number] = part, axes
+        elif (axis := _last(binding.value)) is not None:
+            plan.slices[number] = axis
+            part, axes = Part(axis, number), {0: axis}
         for place, operand in enumerate(_tensors(binding.value)):
             if isinstance(operand, ir.Var):
-                found = None if axes is None or place not in axes else (asked or part)._replace(axis=axes[place])
+                found = None if axes is None or place not in axes else part._replace(axis=axes[place])
                 wanted.setdefault(operand, set()).add(found)
-    single = {var: next(iter(own)) for var, own in wanted.items() if len(own) == 1}
-    made = {each.var for each in bindings}
-    return {var: part for var, part in single.items() if part is not None and var in made}
+    return plan
 
 
-def _last(value) -> Part | None:
-    """Return what a slice of the last positions along one axis reads; None if it is none."""
+def with_early_slices(mod: tvm.IRModule, plan: Plan) -> tvm.IRModule:
+    """Return a model of any length with slices of the last positions in front of what works position by position."""
+    return _Writer(mod, plan).module() if plan.parts else mod
+
+
+def _last(value) -> int | None:
+    """Return the axis of a slice of the last positions along one axis; None if it is none."""
+    bounds = _bounds(value)
+    if bounds is None:
+        return None
+    axis, begin, end = bounds
+    return axis if end == _shape(value.args[0])[axis] and begin > 0 else None
+
+
+def _bounds(value) -> tuple[int, int, int] | None:
+    """Return the axis, the first element and the end of a slice along one axis; None if it is none."""
     if operator_of(value) != "strided_slice" or len(value.args) < 4:
         return None
     numbers = [[getattr(each, "value", None) for each in getattr(arg, "fields", ())] for arg in value.args[1:]]
@@ -75,8 +111,9 @@ def _last(value) -> Part | None:
         return None
     shape = _shape(value.args[0])
     axis = numbers[0][0] % len(shape)
-    begin, end = (each + shape[axis] if each < 0 else min(each, shape[axis]) for each in (numbers[1][0], numbers[2][0]))
-    return Part(axis, begin, end) if end == shape[axis] and (begin > 0 or end == 1) else None
+    return axis, *(
+        each + shape[axis] if each < 0 else min(each, shape[axis]) for each in (numbers[1][0], numbers[2][0])
+    )
 
 
 def _axes(value, axis: int) -> dict[int, int] | None:
@@ -122,7 +159,7 @@ def _turned(call: ir.Call, axis: int) -> dict[int, int] | None:
 def _reshaped(call: ir.Call, axis: int) -> dict[int, int] | None:
     before, after = _shape(call.args[0]), _result(call)
     fitting = [at for at, size in enumerate(before) if size == after[axis] and prod(before[:at]) == prod(after[:axis])]
-    return {0: fitting[-1]} if fitting else None  # of several of size 1 the last one, as a batch of one comes first
+    return {0: fitting[0]} if len(fitting) == 1 else None
 
 
 def _sliced(call: ir.Call, axis: int) -> dict[int, int] | None:
@@ -146,39 +183,40 @@ _RULES = {
 class _Writer:
     """Writes the operators with the parts that are read."""
 
-    def __init__(self, mod: tvm.IRModule, parts: dict[ir.Var, Part]):
-        self.mod, self.parts, self.builder = mod, parts, relax.BlockBuilder(mod)
+    def __init__(self, mod: tvm.IRModule, plan: Plan):
+        self.mod, self.plan, self.builder = mod, plan, relax.BlockBuilder(mod)
+        self.before = list(bindings_of(mod))
         self.bindings: list[relax.VarBinding] = []
         self.instead: dict[ir.Var, ir.Var] = {}  # of a tensor whose part alone is computed, that part
         self.cut: dict[tuple[ir.Var, Part], ir.Var] = {}
 
-    def module(self, bindings: Sequence[relax.VarBinding]) -> tvm.IRModule:
-        for binding in bindings:
-            part = self.parts.get(binding.var)
-            asked = _last(binding.value) if part is None else None
-            if asked is not None:
-                self._bind(binding.var, self._read(binding.value.args[0], asked))
-            elif part is None:
-                self.bindings.append(binding)
+    def module(self) -> tvm.IRModule:
+        for number, binding in enumerate(self.before):
+            if number in self.plan.slices:
+                part = Part(self.plan.slices[number], number)
+                self.bindings.append(relax.VarBinding(binding.var, self._read(binding.value.args[0], part)))
+            elif number in self.plan.parts:
+                self._restricted(binding, self.plan.parts[number], self.plan.reads[number])
             else:
-                self._restricted(binding, part)
+                self.bindings.append(binding)
         main = self.mod[MAIN]
         body = relax.SeqExpr([relax.DataflowBlock(self.bindings)], main.body.body)
         new = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
         self.builder.update_func(self.mod.get_global_var(MAIN), new)
         return self.builder.get()
 
-    def _restricted(self, binding: relax.VarBinding, part: Part) -> None:
-        value, axes = binding.value, _axes(binding.value, part.axis)
+    def _restricted(self, binding: relax.VarBinding, part: Part, reads: dict[int, int]) -> None:
+        value = binding.value
         if isinstance(value, ir.Var):
             self.instead[binding.var] = self._read(value, part)
             return
-        count, args, places = part.end - part.begin, list(value.args), _places(value)
-        for place, axis in axes.items():
+        args, places = list(value.args), _places(value)
+        for place, axis in reads.items():
             args[places[place]] = self._read(args[places[place]], part._replace(axis=axis))
         if operator_of(value) == "reshape":
+            _, begin, end = _bounds(self.before[part.by].value)
             sizes = list(_result(value))
-            sizes[part.axis] = count
+            sizes[part.axis] = end - begin
             args[1] = relax.ShapeExpr(sizes)
         self.instead[binding.var] = self._emit(with_args(value, *args), binding.var.name)
 
@@ -187,10 +225,9 @@ class _Writer:
         if operand in self.instead:
             return self.instead[operand]
         if (operand, part) not in self.cut:
-            bounds = ([part.axis], [part.begin], [part.end], [1])
-            self.cut[operand, part] = self._emit(
-                relax.op.strided_slice(operand, *bounds, assume_inbound=True), f"{operand.name}_last"
-            )
+            _, begin, end = _bounds(self.before[part.by].value)
+            value = relax.op.strided_slice(operand, [part.axis], [begin], [end], [1], assume_inbound=True)
+            self.cut[operand, part] = self._emit(value, f"{operand.name}_last")
         return self.cut[operand, part]
 
     def _emit(self, value: relax.Expr, name: str) -> ir.Var:
@@ -198,9 +235,6 @@ class _Writer:
         var = relax.DataflowVar(name, value.ty)
         self.bindings.append(relax.VarBinding(var, value))
         return var
-
-    def _bind(self, var: ir.Var, value: ir.Var) -> None:
-        self.bindings.append(relax.VarBinding(var, value))
 
 
 def _places(call: ir.Call) -> list[int]:
@@ -213,21 +247,16 @@ def _tensors(value) -> list:
     if isinstance(value, ir.Var):
         return [value]
     if isinstance(value, ir.Call):
-        found = []
-        for each in value.args:
-            found += (
-                _tensors(each)
-                if isinstance(each, ir.Tuple)
-                else [each]
-                if isinstance(each, ir.Var | ir.Constant)
-                else []
-            )
-        return found
+        return [each for arg in value.args if isinstance(arg, _READ) for each in _operands(arg)]
     if isinstance(value, ir.Tuple):
         return [each for part in value.fields for each in _tensors(part)]
     if isinstance(value, ir.TupleGetItem):
         return [value.tuple_value]
     return []
+
+
+def _operands(arg) -> list:
+    return _tensors(arg) if isinstance(arg, ir.Tuple) else [arg]
 
 
 def _shape(value) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ import tvm
 from smartmem_tvm.analysis.item_cost import cost, tiles
 from smartmem_tvm.analysis.items import LOOPS, ItemWork, Mixed, item_work, require_same_graph
 from smartmem_tvm.errors import UserError
-from smartmem_tvm.frontend.early_slices import with_early_slices
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.frontend.open_length import Lengths
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
@@ -304,7 +303,7 @@ class _Group:
 
         model = self.at(length)
         with ending_at_length():
-            return model, with_early_slices(with_means(self.load(model)))
+            return model, with_means(self.load(model))
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in self.probes]

@@ -18,6 +18,7 @@ from smartmem_tvm.analysis.items import Mixed
 from smartmem_tvm.analysis.position_work import LengthWork, require_same_positions
 from smartmem_tvm.analysis.positions import WINDOWS, Shares, length_work
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.frontend.early_slices import Plan, early_slices, with_early_slices
 from smartmem_tvm.frontend.onnx_file import Model
 from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE
@@ -76,8 +77,9 @@ class Lengths:
             loaded[probes[0]] = self._between(probes[0])
             modules = [loaded[length][1] for length in probes]
             require_same_positions(*modules, probes, None)
-            work = length_work(*modules, probes, self.range.least)
-            return self._at_capacities(work, loaded, modules[1], probes[1])
+            plan = early_slices(modules[1])
+            work = length_work(*(with_early_slices(each, plan) for each in modules), probes, self.range.least)
+            return self._at_capacities(work, plan, loaded, probes[1])
         except Mixed as reason:
             raise self.refusal(reason) from None
 
@@ -92,15 +94,16 @@ class Lengths:
                 f"double it again take multiples of a number only, which a step says, as in 320..640:32"
             ) from None
 
-    def _at_capacities(self, work: LengthWork, loaded: dict, whole: tvm.IRModule, length: int) -> list[Loaded]:
+    def _at_capacities(self, work: LengthWork, plan: Plan, loaded: dict, length: int) -> list[Loaded]:
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
-        made = []
-        span = self.range
+        made, span, whole = [], self.range, loaded[length][1]
         for capacity in capacities(span.least, span.most, slides(work), span.step):
             model, mod = loaded[capacity] if capacity in loaded else self.load(capacity)
             try:
-                require_same_positions(mod, whole, (capacity, length), work)
+                require_same_positions(mod, whole, (capacity, length), None)
+                mod = with_early_slices(mod, plan)
+                require_same_positions(mod, with_early_slices(whole, plan), (capacity, length), work)
             except Mixed:
                 if min(number.of(capacity) for number in work.numbers) > 1:
                     raise

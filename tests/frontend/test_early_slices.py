@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices of the last positions before operators that work position by position: drawn chains beside ONNX Runtime."""
+
+import numpy as np
+import pytest
+
+from open_models import N, check, compiled, dims, model, weights
+from smartmem_tvm import from_onnx
+from smartmem_tvm.analysis.items import bindings_of, operator_of
+from smartmem_tvm.frontend.early_slices import early_slices, with_early_slices
+from smartmem_tvm.ir.public_functions import MAIN
+
+WIDTH = 4
+
+
+def _steps(random, last, held, count):
+    """Operators that work position by position on (1, n, width), and some that do not; the last tensor."""
+    nodes = []
+    for number in range(count):
+        kind = str(random.choice(["product", "unary", "twice", "norm", "turned", "joined", "attention", "constant"]))
+        name, own = f"t{number}", f"{number}"
+        if kind == "product":
+            held[f"w{own}"] = weights(WIDTH, WIDTH, seed=number) / np.float32(2)
+            nodes.append(("MatMul", [last, f"w{own}"], name, {}))
+        elif kind == "unary":
+            nodes.append((str(random.choice(["Tanh", "Relu", "Sigmoid", "Abs"])), [last], name, {}))
+        elif kind == "twice":
+            nodes += [("Tanh", [last], f"a{own}", {}), ("Mul", [f"a{own}", last], name, {})]
+        elif kind == "norm":
+            nodes.append(("Softmax", [last], name, {"axis": -1}))
+        elif kind == "turned":
+            held[f"w{own}"] = weights(1, WIDTH, 1, seed=number)
+            nodes.append(("Transpose", [last], f"a{own}", {"perm": [0, 2, 1]}))
+            nodes += [
+                ("Add", [f"a{own}", f"w{own}"], f"b{own}", {}),
+                ("Transpose", [f"b{own}"], name, {"perm": [0, 2, 1]}),
+            ]
+        elif kind == "joined":
+            held |= {"rows": np.array([-1, WIDTH]), "one": np.array([1, -1, WIDTH])}
+            held[f"w{own}"] = weights(WIDTH, WIDTH, seed=number) / np.float32(2)
+            nodes += [("Reshape", [last, "rows"], f"a{own}", {}), ("MatMul", [f"a{own}", f"w{own}"], f"b{own}", {})]
+            nodes.append(("Reshape", [f"b{own}", "one"], name, {}))
+        elif kind == "constant":
+            held[f"w{own}"] = weights(WIDTH, seed=number)
+            nodes.append(("Add", [f"w{own}", last], name, {}))
+        else:
+            nodes.append(("Transpose", [last], f"a{own}", {"perm": [0, 2, 1]}))
+            nodes += [("MatMul", [last, f"a{own}"], f"b{own}", {}), ("Softmax", [f"b{own}"], f"c{own}", {"axis": -1})]
+            nodes += [("MatMul", [f"c{own}", last], f"d{own}", {}), ("Add", [f"d{own}", last], name, {})]
+        last = name
+    return nodes, last
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_drawn_chains(seed):
+    random = np.random.default_rng(seed)
+    held = {"first": np.array([-int(random.integers(1, 4))]), "end": np.array([2**31 - 1]), "axis": np.array([1])}
+    nodes, last = _steps(random, "x", held, int(random.integers(1, 7)))
+    nodes.append(("Slice", [last, "first", "end", "axis"], "z", {}))
+    if random.random() < 0.3:  # another operator reads all positions
+        nodes += [("ReduceMean", [last], "m", {"axes": [1], "keepdims": 1}), ("Add", ["z", "m"], "z1", {})]
+    nodes.append(("Neg", [nodes[-1][2]], "y", {}))
+    proto = model(nodes, [1, N, WIDTH], held)
+    check(proto, compiled(proto, "3..9"), (3, 4, 5, 7, 8, 9))
+
+
+def _sizes(proto, length):
+    """The operators of a model of one length and the shapes of their results."""
+    mod = from_onnx(proto, dims(proto, length))
+    mod = with_early_slices(mod, early_slices(mod))
+    tensors = [each for each in bindings_of(mod) if hasattr(each.var.ty, "shape")]
+    return [(operator_of(each.value), tuple(map(int, each.var.ty.shape))) for each in tensors]
+
+
+def _chain(**more):
+    held = {"w": weights(4, 6), "b": weights(6), "first": np.array([-1]), "end": np.array([99]), "axis": np.array([1])}
+    nodes = [
+        ("MatMul", ["x", "w"], "a", {}),
+        ("Add", ["a", "b"], "c", {}),
+        ("Slice", ["c", "first", "end", "axis"], "z", {}),
+        ("Tanh", ["z"], "y", {}),
+    ]
+    return model([*nodes[:3], *more.get("nodes", ()), nodes[3]], [1, N, 4], held | more.get("held", {}))
+
+
+def test_the_slice_is_in_front_of_the_product():
+    found = [each for each in _sizes(_chain(), 7) if each[0] in ("strided_slice", "matmul", "add")]
+    assert found == [("strided_slice", (1, 1, 4)), ("matmul", (1, 1, 6)), ("add", (1, 1, 6))]
+
+
+def test_what_another_operator_reads_as_a_whole_stays():
+    proto = _chain()
+    proto.graph.output.extend([type(proto.graph.output[0])(name="c")])
+    proto.graph.output[1].type.tensor_type.elem_type = 1
+    found = dict(_sizes(proto, 7))
+    assert found["matmul"] == (1, 7, 6) and found["strided_slice"] == (1, 1, 6)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_slice_that_is_no_end_stays(first):
+    proto = _chain(held={"first": np.array([first]), "end": np.array([first + 2])})
+    mod = from_onnx(proto, dims(proto, 7))
+    assert with_early_slices(mod, early_slices(mod))[MAIN].same_as(mod[MAIN])
+
+
+def test_a_capacity_of_which_the_slice_reads_all_and_the_beginning_that_another_one_reads():
+    proto = _chain(held={"first": np.array([-4]), "end": np.array([99])})
+    found = compiled(proto, "4..9")
+    assert [each["items"] for each in found.open[0]["tiles"]] == [4, 8, 9]
+    check(proto, found, (4, 5, 8, 9))
+    proto = _chain(held={"first": np.array([0]), "end": np.array([4])})
+    found = compiled(proto, "4..9")
+    assert [each["items"] for each in found.open[0]["tiles"]] == [4, 8, 9]
+    check(proto, found, (4, 5, 8, 9))
+
+
+def test_the_capacity_of_one_position():
+    found = compiled(_chain(), "1..5")
+    assert [each["items"] for each in found.open[0]["tiles"]] == [1, 2, 4, 5]
+    check(_chain(), found, (1, 2, 3, 5))
