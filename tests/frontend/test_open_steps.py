@@ -153,3 +153,29 @@ def test_items_by_a_step():
 def test_windows_have_more_capacities_from_positions_of_few_elements_on():
     assert capacities(10, 20, slides=True, step=32) == [10, 12, 14, 16, 20]
     assert capacities(10, 20, slides=True) == [16, 20] == capacities(10, 20, step=32)
+
+
+REFUSED = {
+    "a transposed window that overlaps": (
+        [("ConvTranspose", ["x", "w"], "y", {"strides": [2]})],
+        r"operator 'nn.conv1d_transpose' .* makes other than 2 results of each position",
+    ),
+    "a window that leaves some out": (
+        [("Conv", ["x", "w"], "y", {"strides": [2]})],
+        r"operator 'nn.conv1d' .* is a window over parts of positions, and its results are no whole parts of them",
+    ),
+    "a picture between whose numbers there are others": (
+        [("Resize", ["x", "", "two"], "y", {"mode": "linear"})],
+        r"operator 'resize1d' .* reads other positions than the one that it writes",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_known_to_be_right_is_refused(case):
+    nodes, reason = REFUSED[case]
+    constants = {"w": weights(3, 3, 5), "two": np.array([1, 1, 2], "float32")}
+    used = {each for _, inputs, *_ in nodes for each in inputs}
+    proto = model(nodes, [1, 3, N], {name: value for name, value in constants.items() if name in used})
+    with pytest.raises(UserError, match=reason):
+        from_onnx(proto, dims(proto, "16..48:8"))
