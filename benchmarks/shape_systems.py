@@ -69,6 +69,9 @@ class System(ABC):
         self.times = max(1, min(MOST, round(BLOCK / (time.perf_counter() - start))))
         return [result, np.array(flops), np.array(self.times)]
 
+    def ready(self) -> None:
+        """Do nothing: no run changes anything."""
+
     def run(self) -> None:
         """Compute the result as often as makes up a block."""
         for _ in range(self.times):
