@@ -69,7 +69,7 @@ class System(ABC):
         self.times = max(1, min(MOST, round(BLOCK / (time.perf_counter() - start))))
         return [result, np.array(flops), np.array(self.times)]
 
-    def ready(self) -> None:
+    def ready(self) -> None:  # noqa: B027 - most systems have nothing to undo
         """Do nothing: no run changes anything."""
 
     def run(self) -> None:

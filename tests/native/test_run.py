@@ -18,7 +18,7 @@ import _smartmem_opencl
 from helpers import constant, module, op
 from runner import ROOT, built, call
 from smartmem_tvm import Options, compile, thread_pool
-from smartmem_tvm.analysis import item_cost
+from smartmem_tvm.analysis import item_cost, length_cost
 from smartmem_tvm.deploy import export
 from smartmem_tvm.deploy.stream_library import library_path
 from smartmem_tvm.ir.several_sizes import with_sizes
@@ -340,7 +340,8 @@ def sized(request, tmp_path_factory):
     """A folder of two sizes: with kernels of their own, or the first one made of the second one's."""
     mods = [module(lambda x: op.nn.relu(op.matmul(x, constant(128, 256))), (rows, 128)) for rows in (4, 2)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(item_cost, "_MORE", request.param)
+        patch.setattr(item_cost, "MORE", request.param)
+        patch.setattr(length_cost, "MORE", 1.0)
         compiled = compile(with_sizes(mods))
     assert len(compiled.rules) == 2
     sizes = [

@@ -71,6 +71,8 @@ class LengthCost:
     sums : list of LengthSum
     inputs, outputs : int
         Numbers of a position, which are copied to a capacity and from it.
+    copies : int
+        Kernels that copy them: one for each tensor.
     target : tvm.target.Target, optional
         The CPU, by default one core.
     """
@@ -78,6 +80,7 @@ class LengthCost:
     sums: list[LengthSum]
     inputs: int = 0
     outputs: int = 0
+    copies: int = 0
     target: tvm.target.Target | None = None
 
     def alone(self, length: int) -> int:
@@ -89,8 +92,9 @@ class LengthCost:
         strip = _STRIP_OF_LINES if any(each.masked.fixed for each in self.sums) else _STRIP
         rows = min(-(-length // strip) * strip, capacity)
         found = sum(self._sum(each, rows, capacity) + _MASKED * each.masked.of(capacity) for each in self.sums)
-        copied = capacity * self.inputs + length * self.outputs if length < capacity else 0
-        return self._launches + found + COPIED * copied
+        if length < capacity:
+            found += COPIED * (capacity * self.inputs + length * self.outputs) + launch(self.target) * self.copies
+        return self._launches + found
 
     def served(self, lengths: Sequence[int]) -> dict[int, int]:
         """Return the lengths that a larger one computes in nearly the same time.

@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..errors import UserError, shape_text
+from ..ir.public_functions import input_names
 from ..ir.sizes import WEIGHT_ALIGNMENT
 from ..narrow import INPUT_TYPES, is_narrow, stated_types, storage_of, to_bytes
 from ..tensor_arrays import array_of
@@ -89,8 +90,7 @@ def parameters(mod: tvm.IRModule, function: str) -> list[Parameter]:
     func = mod[function]
     attrs = func.attrs or {}
     params = list(func.params)[: int(attrs["num_input"]) if "num_input" in attrs else None]
-    names = list(map(str, attrs["input_names"])) if "input_names" in attrs else [param.name for param in params]
-    stated = stated_types(mod, INPUT_TYPES, function) or [""] * len(params)
+    names, stated = input_names(func), stated_types(mod, INPUT_TYPES, function) or [""] * len(params)
     return [Parameter(name, _kind(param.ty, narrow)) for name, param, narrow in zip(names, params, stated, strict=True)]
 
 

@@ -8,6 +8,7 @@ import tvm
 
 from smartmem_tvm.errors import UserError, shape_text
 from smartmem_tvm.ir.mask_positions import LENGTH
+from smartmem_tvm.ir.public_functions import input_names
 from smartmem_tvm.narrow import INPUT_TYPES, OUTPUT_TYPES, stated_types
 
 Spec = dict[str, tuple[tuple[int, ...], str]]
@@ -39,10 +40,9 @@ def input_spec(mod: tvm.IRModule, function: str = "main") -> Spec:
     attrs = main.attrs or {}
     count = int(attrs["num_input"]) if "num_input" in attrs else len(main.params)
     params = list(main.params)[:count]
-    names = attrs["input_names"] if "input_names" in attrs else [param.name for param in params]
-    narrow = stated_types(mod, INPUT_TYPES, function) or [""] * count
+    names, narrow = input_names(main), stated_types(mod, INPUT_TYPES, function) or [""] * count
     return {
-        str(name): (tuple(int(dim) for dim in param.ty.shape), dtype or str(param.ty.dtype.dtype))
+        name: (tuple(int(dim) for dim in param.ty.shape), dtype or str(param.ty.dtype.dtype))
         for name, param, dtype in zip(names, params, narrow)
         if name != LENGTH
     }

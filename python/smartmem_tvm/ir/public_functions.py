@@ -31,3 +31,14 @@ def default_function(mod: tvm.IRModule) -> str | None:
     """Return ``main``, else the only public function, else None."""
     names = public_functions(mod)
     return MAIN if MAIN in names else names[0] if len(names) == 1 else None
+
+
+def input_names(func: relax.Function) -> list[str]:
+    """Return the names of a function's inputs: those of a model's file, else those of the parameters.
+
+    Parameters that `deploy.weights.lift_weights` added for weights have none.
+    """
+    attrs = func.attrs or {}
+    if "input_names" in attrs:
+        return list(map(str, attrs["input_names"]))
+    return [param.name for param in list(func.params)[: int(attrs["num_input"]) if "num_input" in attrs else None]]

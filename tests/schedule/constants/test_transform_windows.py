@@ -15,8 +15,8 @@ from smartmem_tvm.pass_registry import make_pass
 from smartmem_tvm.pipeline import phases_of
 from smartmem_tvm.schedule import ScheduleKernels, TransformWindows
 from smartmem_tvm.schedule.constants import transform_windows
-from smartmem_tvm.schedule.cpu.cost import Work
 from smartmem_tvm.schedule.cpu.params import CpuParams
+from smartmem_tvm.schedule.cpu.priced_work import Work
 from smartmem_tvm.schedule.cpu.tile import Tile
 from smartmem_tvm.schedule.cpu.winograd.channel_plan import ChannelPlan
 from smartmem_tvm.schedule.cpu.winograd.plan import Division, WinogradPlan

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from smartmem_tvm.errors import UserError
+from smartmem_tvm.peak_memory import peak_mb
 from smartmem_tvm.tools.bench import systems
 from smartmem_tvm.tools.bench.child import _Calls
 from smartmem_tvm.tools.bench.names import BASELINES, ON_TARGETS, TORCH_MODES, is_defined
@@ -152,7 +153,7 @@ def test_mnn_runs_in_a_process_of_its_own(fake_mnn, model_path):
     x = np.arange(64, dtype="float32").reshape(2, 4, 8) / 64
     (got,) = system.feed({"x": x})
     np.testing.assert_array_equal(got, x + 3)
-    calls = _Calls(system)
+    calls = _Calls(system, peak_mb())
     assert calls.run() < 5
     assert 1 < calls.finish()["peak_mb"]["run"] < 200, "the worker's, without TVM in it"
     with pytest.raises(UserError, match=r"mnn failed with ValueError \(too large\)"):

@@ -35,7 +35,7 @@ from ....ir.mask_positions import (
     masked,
     scaled,
 )
-from ....ir.public_functions import MAIN
+from ....ir.public_functions import MAIN, input_names
 
 # Results are zero where the first operand is, and finite where it is finite.
 _LINEAR = ("reshape", "permute_dims", "squeeze", "expand_dims", "strided_slice", "multiply", "divide", "matmul")
@@ -112,7 +112,7 @@ class _Masks:
         # The results are not the masked tensors: what is behind the length is cut.
         body, blocks = main.body.body, [relax.DataflowBlock(new)]
         attrs = dict(main.attrs or {})
-        attrs["input_names"] = [*map(str, attrs["input_names"]), LENGTH]
+        attrs["input_names"] = [*input_names(main), LENGTH]
         if "num_input" in attrs:
             attrs["num_input"] = int(attrs["num_input"]) + 1
         result = relax.Function([*main.params, self.length], relax.SeqExpr(blocks, body), main.ret_ty)

@@ -127,7 +127,8 @@ class _Group:
         func = self.mod[name]
         results = func.ret_ty.fields if isinstance(func.ret_ty, relax.TupleType) else [func.ret_ty]
         inputs = _numbers([param.ty for param in func.params], work.inputs) // longest
-        return LengthCost(sums, inputs, _numbers(results, work.outputs) // longest, self.target)
+        copies = sum(map(bool, (*work.inputs, *work.outputs)))
+        return LengthCost(sums, inputs, _numbers(results, work.outputs) // longest, copies, self.target)
 
     def _chosen(self, modules: Mapping, by_length: Mapping[int, str], work: LengthWork, found: dict[int, int]):
         try:
