@@ -74,8 +74,8 @@ def test_drawn_products(tiled, seed):
     rows, columns = (want[..., 0].size, want.shape[-1]) if matmul else (want.shape[1], want[0, 0].size)
     quads = (weight.shape[0] if matmul else weight[0].size) // 4
     divides = any(quads % depth == 0 for depth in range(4, 17))  # a tile's depth; 17 and 34 quads have none
-    sees = want.any()  # else windows see nothing but padding
-    assert ("tdpb" in assembly(compiled)) is bool(rows > 1 and columns > 1 and divides and sees)
+    if want.any():  # else windows may see nothing but padding, and there is no product
+        assert ("tdpb" in assembly(compiled)) is bool(rows > 1 and columns > 1 and divides)
     if HERE:
         np.testing.assert_array_equal(compiled.run(*inputs.values())[0], want)
 
