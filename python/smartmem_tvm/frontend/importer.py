@@ -32,6 +32,7 @@ from smartmem_tvm.frontend.operand_types import misfit
 from smartmem_tvm.frontend.operators import converter_name
 from smartmem_tvm.frontend.sparse import dense
 from smartmem_tvm.frontend.spec import with_names
+from smartmem_tvm.frontend.tied_tables import readers_of_tied_tables
 
 _METADATA_NOTE = "# Metadata omitted. Use show_meta=True in script() method to show it."
 _OPERATOR_NOTE = re.compile(r"^In ir\.Op\(span=.*?support_level=\d+\), ")  # TVM's long description of an operator
@@ -70,6 +71,7 @@ def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
         node.name = walk.node_label(node)
         node.op_type = converter_name(node)  # TVM reads the name, not the domain
     importer.remedy = partial(undecided.remedy, model)
+    importer.tied = readers_of_tied_tables(graph, importer._weights)  # before bytes hold narrow types
     narrow = keep_in_bytes(model, importer.model_name)
     # Given here because TVM reads a size of 0 in the graph as unknown.
     importer._shape = {each.name: [dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.input}
@@ -132,6 +134,7 @@ class _Importer(WeightsImporter):
         super().__init__(weights, dtypes={})
         self.model_name = model_name
         self._with_empty = with_empty
+        self.tied: set[str] = set()
         self.remedy: Callable[[str, str], str] = lambda label, usual: usual
 
     def _convert_operator(self, op_name, inputs, attrs, opset):
@@ -144,7 +147,7 @@ class _Importer(WeightsImporter):
         narrow = [NARROW.get(number, "") for number in attrs.pop(TYPES, ())]
         self._refuse_types(inputs, narrow, op_name, label, opset)
         try:
-            node = Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow, self._convert)
+            node = Node(self.bb, op_name, inputs, attrs, opset, outputs, narrow, self._convert, label in self.tied)
             result = self._alone(self._bind(self._convert(node), label))
         except Exception as err:
             raise UserError(

@@ -17,7 +17,7 @@ from tvm import ir, te, tirx
 
 from ..errors import UserError
 from .kernel import Kernel
-from .walk import collect
+from .walk import collect, collect_outside, contains
 
 NAME = "dequantize_weight"
 """Hint of the name of the kernels that `dequantized` describes."""
@@ -116,13 +116,31 @@ class Codes:
 
 
 def codes_of(operand) -> Codes | None:
-    """Return the codes of an operand ``cast(integer) * scale``, perhaps of a scale in float16; else None."""
+    """Return the codes of an operand ``cast(integer) * scale``, perhaps of a scale in float16; else None.
+
+    None as well where data name the place of the code: see `gathered_codes`.
+    """
+    found = _coded(operand)
+    return None if found is None or _is_gathered(found.load) else found
+
+
+def gathered_codes(operand) -> Codes | None:
+    """Return the same where a tensor names the place of the code, as of rows of a table; else None."""
+    found = _coded(operand)
+    return found if found is not None and _is_gathered(found.load) else None
+
+
+def _is_gathered(load: ir.TensorLoad) -> bool:
+    return any(contains(place, ir.TensorLoad) for place in load.indices)
+
+
+def _coded(operand) -> Codes | None:
     for cast, factor in ((operand.a, operand.b), (operand.b, operand.a)) if isinstance(operand, tirx.Mul) else ():
         scale = factor.value if isinstance(factor, tirx.Cast) else factor
         if not isinstance(cast, tirx.Cast) or not isinstance(scale, ir.TensorLoad):
             continue
         kinds = {str(each.ty.dtype) for each in (cast, factor, scale)}
-        found = collect(cast.value, ir.TensorLoad)
+        found = collect_outside(cast.value, ir.TensorLoad, ir.TensorLoad)
         if kinds <= {"float32", "float16"} and found and str(found[0].ty.dtype) in _CODES:
             return Codes(cast.value, found[0], scale)
     return None

@@ -88,6 +88,35 @@ def test_what_is_expanded(body, reason):
     assert_same_results(mod, after, RANDOM.standard_normal(shape).astype("float32"))
 
 
+def rows(table, depth):
+    """Rows of a table in the order of a product's weight, and the product of these rows with it."""
+    taken = relax.op.take(relax.op.permute_dims(table), relax.const(np.array([5, 0, 63])), 0, mode="clip")
+    return relax.op.matmul(relax.op.add(taken, depth), weight())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_rows_of_a_products_weight_are_read_from_its_integers(again):
+    """The table is the weight itself, or the same numbers again."""
+    table = relax.const(np.repeat(SCALES, 32, 0)) if again else None
+    mod = module(lambda x: rows(weight(table), x), (3, 96))
+    after = stored(mod)
+    assert [each["action"] for each in read_log(after)] == ["kept as integers"] * (2 if again else 1)
+    read = ReadCodes()(relax.transform.LegalizeOps()(after))
+    x = RANDOM.standard_normal((3, 96)).astype("float32")
+    assert_same_results(mod, after, x)
+    assert_same_results(mod, read, x)
+
+
+def test_rows_of_another_table_are_expanded():
+    other = CODES.copy()
+    other[0, 0] ^= 1
+    mod = module(lambda x: rows(weight(codes=other), x), (3, 96))
+    after = stored(mod)
+    reasons = [each.get("reason") for each in read_log(after)]
+    assert reasons == [None, "rows of it are gathered, and no product reads it"]
+    assert_same_results(mod, after, RANDOM.standard_normal((3, 96)).astype("float32"))
+
+
 def test_small_weights_are_left_alone():
     small = module(lambda x: relax.op.matmul(x, weight(relax.const(SCALES[0, :8]), CODES[:, :8])), (3, 96))
     assert operators(stored(small)) == operators(small)

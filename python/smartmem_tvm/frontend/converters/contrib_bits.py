@@ -73,11 +73,16 @@ def _weight(node: Node, codes: np.ndarray, points: np.ndarray, scales: np.ndarra
     if points.dtype.kind == "f" or dtype != "float32":
         values = (codes.astype("float32") - points[:, groups].astype("float32")) * scales[:, groups].astype("float32")
         return constant(np.ascontiguousarray(values.T), dtype)
-    same = points.min(initial=points.flat[0]) == points.max(initial=points.flat[0])
-    centred = codes.T.astype("int16") - (points.flat[0] if same else points.T[groups]).astype("int16")
-    kind = "int8" if np.abs(centred).max(initial=0) < 2**7 else "int16"
-    numbers = node.emit(relax.op.astype(constant(np.ascontiguousarray(centred), kind), dtype))
+    centred = _centred(codes, points, groups)
+    numbers = node.emit(relax.op.astype(constant(np.ascontiguousarray(centred.T), str(centred.dtype)), dtype))
     return node.emit(relax.op.multiply(numbers, _factors(node, scales.astype(dtype), groups, dtype)))
+
+
+def _centred(codes: np.ndarray, points: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return codes less their zero points, (columns, steps), as int8 if they fit and as int16 otherwise."""
+    same = points.min(initial=points.flat[0]) == points.max(initial=points.flat[0])
+    centred = codes.astype("int16") - (points.flat[0] if same else points[:, groups]).astype("int16")
+    return centred.astype("int8" if np.abs(centred).max(initial=0) < 2**7 else "int16")
 
 
 def _factors(node: Node, scales: np.ndarray, groups: np.ndarray, dtype: str) -> relax.Expr:
@@ -125,7 +130,10 @@ def mat_mul_bnb4(node: Node) -> relax.Expr:
 
 
 def gather_block_quantized(node: Node) -> relax.Expr:
-    """com.microsoft.GatherBlockQuantized: gather rows of integers and dequantize them."""
+    """com.microsoft.GatherBlockQuantized: gather rows of integers and dequantize them.
+
+    Rows of a table that is the weight of a MatMulNBits, too, are read from that weight, so that it is stored once.
+    """
     data, indices, scales, zeros = (node.input(at) for at in range(4))
     kind, rank = node.type_of(0), len(shape_of(data))
     if not is_integer(kind):
@@ -136,6 +144,8 @@ def gather_block_quantized(node: Node) -> relax.Expr:
     turned = node.emit(
         relax.op.where(_below(node, indices, 0), node.emit(relax.op.add(indices, _like(indices, size))), indices)
     )
+    if node.tied:
+        return _where_known(node, _taken_of_weight(node, turned, bits, block), turned, axis, size)
     places = node.emit(relax.op.floor_divide(turned, _like(indices, block))) if axis == along else turned
     taken = [_taken(node, data, turned, axis, parts), _taken(node, scales, places, axis, 1)]
     behind = along + (len(shape_of(indices)) - 1 if along > axis else 0)
@@ -150,11 +160,26 @@ def gather_block_quantized(node: Node) -> relax.Expr:
         points = points if zeros is None else _spread(node, points, behind, block, wanted)
     difference = node.emit(relax.op.subtract(astype(node, taken[0], "int32"), astype(node, points, "int32")))
     result = node.emit(relax.op.multiply(astype(node, difference, dtype_of(scales)), taken[1]))
-    shape = shape_of(result)
-    known = node.emit(relax.op.logical_and(_below(node, turned, size), relax.op.logical_not(_below(node, turned, 0))))
-    shape = [size if axis <= at < axis + len(shape_of(indices)) else 1 for at, size in enumerate(shape)]
-    known = node.emit(relax.op.reshape(known, shape))
-    return relax.op.where(known, result, constant(0, dtype_of(result)))
+    return _where_known(node, result, turned, axis, size)
+
+
+def _taken_of_weight(node: Node, places: relax.Expr, bits: int, block: int) -> relax.Expr:
+    """Return rows of the weight that `mat_mul_n_bits` makes: of the same numbers, transposed."""
+    packed, scales, zeros = (node.constant(at) for at in (0, 2, 3))
+    (columns, blocks), width = scales.shape, packed.shape[1] * 8 // bits
+    points = np.full((columns, blocks), 2 ** (bits - 1)) if zeros is None else unpacked(zeros, bits, blocks)
+    centred = _centred(unpacked(packed, bits, width), points, np.arange(width) // block)
+    numbers = node.emit(relax.op.astype(constant(centred, str(centred.dtype)), "float32"))
+    factors = node.emit(relax.op.repeat(node.inputs[2], block, 1))
+    return node.emit(relax.op.take(node.emit(relax.op.multiply(numbers, factors)), places, 0, mode="clip"))
+
+
+def _where_known(node: Node, result: relax.Expr, places: relax.Expr, axis: int, size: int) -> relax.Expr:
+    """Return what was gathered along an axis, and zeros where an index is beyond it."""
+    within = node.emit(relax.op.logical_and(_below(node, places, size), relax.op.logical_not(_below(node, places, 0))))
+    gathered = range(axis, axis + len(shape_of(places)))
+    shape = [length if at in gathered else 1 for at, length in enumerate(shape_of(result))]
+    return relax.op.where(node.emit(relax.op.reshape(within, shape)), result, constant(0, dtype_of(result)))
 
 
 def _like(x: relax.Expr, number: int) -> relax.Expr:

@@ -36,6 +36,8 @@ class Node:
         than the inputs.
     convert : callable
         (node) -> the result of that node's converter, ours or TVM's; see `call`.
+    tied : bool
+        Rows are gathered of a table that is the weight of a product, too.
     """
 
     bb: relax.BlockBuilder
@@ -46,6 +48,7 @@ class Node:
     outputs: int
     narrow: Sequence[str] = ()
     convert: Callable[[Node], relax.Expr] | None = None
+    tied: bool = False
 
     def input(self, position: int) -> relax.Expr | None:
         """Return the input at a position, None if it is omitted."""

@@ -9,13 +9,15 @@ from functools import partial
 from math import prod
 
 import numpy as np
-from tvm import IRModule, sym, tirx
+import tvm_ffi
+from tvm import IRModule, ir, sym, tirx
 from tvm.ir.transform import PassContext, module_pass
 
-from ...ir.codes import BYTE, BYTES_IN_WORD, EIGHT, FOUR, IN_WORD, WORD, Codes, codes_of, in_panels
+from ...ir.codes import BYTE, BYTES_IN_WORD, EIGHT, FOUR, IN_WORD, WORD, Codes, codes_of, gathered_codes, in_panels
 from ...ir.exchange_constants import Exchange, constant_operands, constants_of, exchange
 from ...ir.graph import private_calls
-from ...ir.kernel import Kernel, Stage, substitute
+from ...ir.kernel import Kernel, Stage, shape_of, substitute
+from ...ir.walk import collect, contains
 from ...target import is_cpu, is_gpu
 from ..core.coded_panels import group_of
 from ..core.contraction import Contraction, contraction_of
@@ -53,7 +55,8 @@ class PackCodes:
 
     A vector of words holds eight steps along the depth for as many columns as it has lanes: a shift, or a mask, gives a
     vector of codes. Integers of a group that are not within -8 to 7, but within 16 numbers, get a zero point. For GPUs
-    codes of eight bits are in words as well, four steps in each.
+    codes of eight bits are in words as well, four steps in each. A kernel that gathers rows of a table, which a product
+    reads as well, reads the product's panels, so that both share one constant.
 
     Refuses (leaves as bytes) weights that a product reads along several dimensions at once, or in a shape that has no
     constant strides.
@@ -61,19 +64,26 @@ class PackCodes:
 
     def transform_module(self, mod: IRModule, _: PassContext) -> IRModule:
         """Run the pass."""
-        constants, calls, found = constant_operands(mod), private_calls(mod), {}
-        for gvar, func in mod.functions_items():
-            if gvar not in constants or not is_open(func):
-                continue
-            target = target_of(func, gvar.name_hint)
-            if not (is_cpu(target) or is_gpu(target)):
-                continue
-            values = {n: partial(constants_of, calls[gvar], n) for n in constants[gvar]}
-            rule = Matmul() if is_cpu(target) else GpuMatmul()
-            changed = rule.ask(func, target, partial(_packed, values=values))
-            if changed is not None:
-                found[gvar] = changed
-        return exchange(mod, found)
+        read: list[_Read] = []
+        mod = _exchanged(mod, _products, read)
+        return _exchanged(mod, _gathers, read) if read else mod
+
+
+def _exchanged(mod: IRModule, parts: Callable, read: list[_Read]) -> IRModule:
+    """Return the module with the weights of products in panels, or of gathers; parameters as of `_packed`."""
+    constants, calls, found = constant_operands(mod), private_calls(mod), {}
+    for gvar, func in mod.functions_items():
+        if gvar not in constants or not is_open(func):
+            continue
+        target = target_of(func, gvar.name_hint)
+        if not (is_cpu(target) or is_gpu(target)):
+            continue
+        values = {n: partial(constants_of, calls[gvar], n) for n in constants[gvar]}
+        rule = Matmul() if is_cpu(target) else GpuMatmul()
+        changed = rule.ask(func, target, partial(_packed, parts=parts, values=values, read=read))
+        if changed is not None:
+            found[gvar] = changed
+    return exchange(mod, found)
 
 
 @dataclass(frozen=True)
@@ -106,13 +116,23 @@ class _Order:
 
 
 def _packed(
-    kernel: Kernel, params: CpuParams | GpuMatmulParams, values: Mapping[int, Callable[[], list[np.ndarray]]]
+    kernel: Kernel,
+    params: CpuParams | GpuMatmulParams,
+    parts: Callable,
+    values: Mapping[int, Callable[[], list[np.ndarray]]],
+    read: list[_Read],
 ) -> Exchange | None:
-    """Return the kernel with the weights of all its products in panels, or None if it has none that can be."""
+    """Return the kernel with the weights of all its products, or gathers, in panels; None if it has none that can be.
+
+    Parameters
+    ----------
+    parts : callable
+        `_products` or `_gathers`.
+    read : list of _Read
+        The weights that products read in panels; `_products` adds to it.
+    """
     order = _Order.of(params)
     positions = {buffer: n for n, buffer in enumerate(kernel.inputs) if n in values}
-    parts = [_part(kernel, number, order, positions) for number in range(len(kernel.stages))]
-    parts = _only_readers(kernel, [each for each in parts if each is not None])
     forms, added, inputs, stages = {}, [], list(kernel.inputs), list(kernel.stages)
 
     def give(position: int, buffer, make: Callable) -> None:
@@ -123,7 +143,7 @@ def _packed(
         else:
             inputs[position], forms[position] = buffer, make
 
-    for part in parts:
+    for part in parts(kernel, order, positions, values, read):
         form = _form(part.layout, values[part.at[0]](), part.bytes_in_word(order))
         words, scales, zeros = part.layout.buffers(form, part.codes)
         stages[part.number] = part.reading(form, words, scales, zeros, stages[part.number])
@@ -134,32 +154,88 @@ def _packed(
     return Exchange(Kernel(tuple(inputs), kernel.outputs, tuple(stages)), forms, added) if forms else None
 
 
+@dataclass(frozen=True)
+class _Read:
+    """Weights of a product: their shape, the function that returns them, and whether rows in codes multiply them."""
+
+    shape: tuple[int, ...]
+    arrays: Callable[[], list[np.ndarray]]
+    of_codes: bool
+
+    def has(self, table: np.ndarray) -> bool:
+        """Whether a table is one of them, perhaps transposed: a pass may have turned the weight of a product."""
+        ways = [each for each in (table, table.T) if each.shape == self.shape]
+        return bool(ways) and any(np.array_equal(way, each) for each in self.arrays() for way in ways)
+
+
+def _products(kernel: Kernel, order: _Order, positions: Mapping, values: Mapping, read: list) -> list[_CodedStage]:
+    """Return the products whose weights go into panels, and note these."""
+    found = [_part(kernel, number, order, positions) for number in range(len(kernel.stages))]
+    found = _only_readers(kernel, [each for each in found if each is not None])
+    read += [_Read(shape_of(part.codes.load.source), values[part.at[0]], part.of_codes) for part in found]
+    return found
+
+
+def _gathers(kernel: Kernel, order: _Order, positions: Mapping, values: Mapping, read: list) -> list[_CodedStage]:
+    """Return the stages that gather rows of such weights."""
+
+    def of_codes(position: int) -> bool | None:
+        """Whether the products multiply a table by rows in codes, if all calls read tables of products; else None."""
+        known = [[each.of_codes for each in read if each.has(array)] for array in values[position]()]
+        both = {all(flags) for flags in known if flags}  # some do both: floats decide
+        return both.pop() if all(known) and len(both) == 1 else None
+
+    found = [_gather(kernel, number, order, positions, of_codes) for number in range(len(kernel.stages))]
+    found = [each for each in found if each is not None]
+
+    def whole(part: _CodedStage) -> bool:
+        """Whether each stage that reads the codes, or the scales, gathers these rows."""
+        for source in part.sources:
+            alike = {each.number for each in found if any(source.same_as(buffer) for buffer in each.sources)}
+            stages = enumerate(kernel.stages)
+            if any(load.source.same_as(source) for n, each in stages if n not in alike for load in each.loads):
+                return False
+        return True
+
+    return found if all(map(whole, found)) else []
+
+
 @dataclass(frozen=True, eq=False)
 class _CodedStage:
-    """A product of a kernel whose weight goes into panels.
+    """A product, or a gather, of a kernel whose weight goes into panels.
 
     Attributes
     ----------
     number : int
         Of its stage.
+    column, depth : expression
+        The column of the weight that it reads, and the step along the depth.
+    of_codes : bool
+        The product's other operand is in codes, too.
     at : (int, int)
         Positions of the codes and the scales among the inputs.
     """
 
     number: int
-    way: Contraction
+    column: object
+    depth: object
+    of_codes: bool
     codes: Codes
     layout: _Layout
     at: tuple[int, int]
 
+    @property
+    def sources(self) -> tuple:
+        """The buffers of the codes and the scales."""
+        return self.codes.load.source, self.codes.scale.source
+
     def bytes_in_word(self, order: _Order) -> int:
         """Return the codes of eight bits in an element of a panel."""
-        return order.bytes_in_word if codes_of(self.way.left) is None else order.of_rows_in_bytes
+        return order.of_rows_in_bytes if self.of_codes else order.bytes_in_word
 
     def reading(self, form: _Form, words, scales, zeros, stage: Stage) -> Stage:
         """Return the stage that reads panels."""
-        layout, depth = self.layout, self.way.depth[0]
-        column = fused_index(self.way.columns, self.way.reduction.extents)
+        layout, depth, column = self.layout, self.depth, self.column
         group = tirx.floordiv(depth, index(layout.group)) if layout.groups > 1 else index(0)
         place = (tirx.floordiv(column, index(layout.width)), group, tirx.floormod(column, index(layout.width)))
         step = tirx.floormod(depth, index(layout.group)) if layout.groups > 1 else depth
@@ -181,7 +257,42 @@ def _part(kernel: Kernel, number: int, order: _Order, positions: Mapping) -> _Co
     if None in at or not codes.value.same_as(codes.load):
         return None
     layout = _layout(codes, way.columns, way.depth[0], way.reduction.extents, order)
-    return None if layout is None else _CodedStage(number, way, codes, layout, at)
+    if layout is None:
+        return None
+    column = fused_index(way.columns, way.reduction.extents)
+    return _CodedStage(number, column, way.depth[0], codes_of(way.left) is not None, codes, layout, at)
+
+
+def _gather(
+    kernel: Kernel, number: int, order: _Order, positions: Mapping, of_codes: Callable[[int], bool | None]
+) -> _CodedStage | None:
+    """Return a stage that reads rows of codes, which a tensor names, along a whole dimension; None if it does not."""
+    stage = kernel.stages[number]
+    codes = next(filter(None, map(gathered_codes, collect(stage.body, tirx.Mul))), None)
+    if codes is None or not all(_reads_alike(stage, load) for load in (codes.load, codes.scale)):
+        return None
+    places, scaled, sizes = codes.load.indices, codes.scale.indices, shape_of(codes.load.source)
+    at = tuple(positions.get(load.source) for load in (codes.load, codes.scale))
+    rows = [n for n, place in enumerate(places) if contains(place, ir.TensorLoad)]
+    if None in at or len(places) != 2 or len(rows) != 1 or not codes.value.same_as(codes.load):
+        return None
+    row, depth = rows[0], places[1 - rows[0]]
+    whole = isinstance(depth, ir.Var) and stage.extents.get(depth) == sizes[1 - row]
+    known = of_codes(at[0]) if whole and tvm_ffi.structural_equal(places[row], scaled[row]) else None
+    if known is None:
+        return None
+    column = fresh("n")
+    alone = [
+        load.source[tuple(column if n == row else each for n, each in enumerate(load.indices))]
+        for load in (codes.load, codes.scale)
+    ]
+    layout = _layout(Codes(alone[0], *alone), (column,), depth, {column: sizes[row], depth: sizes[1 - row]}, order)
+    return None if layout is None else _CodedStage(number, places[row], depth, known, codes, layout, at)
+
+
+def _reads_alike(stage: Stage, load: ir.TensorLoad) -> bool:
+    """Whether a stage reads a tensor at the place of one load only."""
+    return all(tvm_ffi.structural_equal(each, load) for each in stage.loads if each.source.same_as(load.source))
 
 
 def _only_readers(kernel: Kernel, parts: list[_CodedStage]) -> list[_CodedStage]:

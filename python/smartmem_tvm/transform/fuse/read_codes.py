@@ -8,6 +8,8 @@ from tvm import ir
 
 from ...ir.codes import NAME, ROWS, codes_of
 from ...ir.graph import Graph, Node, rewrite_graphs
+from ...ir.kernel import Stage
+from ...ir.walk import contains
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.ReadCodes")
@@ -25,7 +27,8 @@ class ReadCodes:
     The schedule rules copy a part of ``w`` into the cache where many rows read it, and never write it to memory. Rows
     that `RoundRows` has rounded are read in the same way.
 
-    Refuses (leaves as it is) a reader without a sum. Its weight is then computed in each inference.
+    Refuses (leaves as it is) a reader without a sum that does not gather rows. Its weight is then computed in each
+    inference.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -41,17 +44,24 @@ def _read(graph: Graph) -> list[dict]:
             continue
         readers = graph.readers(node.var)
         products = [
-            each for each in readers if each.kernel is not None and any(s.reduction for s in each.kernel.stages)
+            each for each in readers if each.kernel is not None and any(map(_adds_or_gathers, each.kernel.stages))
         ]
         for reader in products:
             graph.absorb(reader, node, inline_output=True)
         decision = {"pass": "ReadCodes", "operator": node.members[-1]}
         if graph.readers(node.var) or graph.is_output(node.var):
-            decisions.append({**decision, "action": "kept", "reason": "a reader has no sum"})
+            decisions.append({**decision, "action": "kept", "reason": "a reader has no sum and gathers no rows"})
         else:
             graph.remove(node)
             decisions.append({**decision, "action": "read", "into": [each.members[-1] for each in products]})
     return decisions
+
+
+def _adds_or_gathers(stage: Stage) -> bool:
+    """Whether a stage adds up, or reads at places that a tensor names, as rows of a table."""
+    return bool(stage.reduction) or any(
+        contains(place, ir.TensorLoad) for load in stage.loads for place in load.indices
+    )
 
 
 def _is_weight(node: Node) -> bool:

@@ -29,11 +29,12 @@ class StoreCodes:
 
         w = call_tir(dequantize_weight, (q, s));                   y = matmul(x, w)
 
-    `ReadCodes` then puts `dequantize_weight` into the products, so that neither memory nor the file holds floats.
+    Products may share it with gathers of its rows, and so may a table of the same numbers of which rows are gathered.
+    `ReadCodes` then puts `dequantize_weight` into its readers, so that neither memory nor the file holds floats.
 
     Refuses (leaves to the folding of constants) weights of less than 4096 numbers, with more than two dimensions, or
-    with a scale for fewer than eight numbers along the depth, and weights that something other than a product in
-    float32 reads.
+    with a scale for fewer than eight numbers along the depth, and weights that something reads besides products in
+    float32 and, where there is one, gathers of rows.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
@@ -50,37 +51,98 @@ class _Weight:
     numbers: np.ndarray
     scale: np.ndarray
 
+    def operands(self, axis: int, group: int) -> tuple[relax.Constant, relax.Constant]:
+        """Return the constants of the integers and of the scales of groups along a dimension."""
+        scale = np.broadcast_to(self.scale, self.numbers.shape)
+        scale = np.ascontiguousarray(scale[::group] if axis == 0 else scale[:, ::group], "float32")
+        kind = "int8" if _fits(self.numbers, "int8") else "int16"
+        return as_constant(self.numbers.astype(kind)), as_constant(scale)
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """What is kept of a weight: its constants, and along which dimension its groups lie."""
+
+    axis: int
+    group: int
+    operands: tuple[relax.Constant, relax.Constant]
+
+    def axis_in(self, weight: _Weight) -> int | None:
+        """Return the dimension of the groups in a weight of the same numbers, perhaps transposed; None for others."""
+        shape = tuple(map(int, self.operands[0].value.shape))
+        for axis, turned in ((self.axis, False), (1 - self.axis, True)):
+            same = weight.numbers.shape == (shape[::-1] if turned else shape)
+            if not same or _group(weight, axis) != self.group:
+                continue
+            pairs = zip(self.operands, weight.operands(axis, self.group), strict=True)
+            values = ((one.value.numpy(), other.value.numpy()) for one, other in pairs)
+            if all(np.array_equal(one.T if turned else one, other) for one, other in values):
+                return axis
+        return None
+
 
 def _store(block: Bindings, builder: relax.BlockBuilder) -> list[dict]:
-    decisions = []
-    for var in block.order:
+    decisions, kept = [], []
+    read = {var: _read_along(block, var) for var in block.order if _is_matrix(block, var)}
+    # Products first: rows are gathered of their weights only. `PackCodes` brings both into one form.
+    for var in sorted(read, key=lambda each: _only_gathers(read[each])):
         weight = _dequantised(block, var)
         if weight is None:
             continue
-        axis = _axis_of_depth(block, var)
-        group = None if axis is None else _group(weight, axis)
         decision = {"pass": "StoreCodes", "operator": var.name}
-        if group is None:
-            reason = "something else than products reads it" if axis is None else "its scales have no groups"
+        stored, reason = _stored(weight, read[var], kept)
+        if stored is None:
             decisions.append({**decision, "action": "expanded", "reason": reason})
             continue
-        scale = np.broadcast_to(weight.scale, weight.numbers.shape)
-        scale = np.ascontiguousarray(scale[::group] if axis == 0 else scale[:, ::group], "float32")
-        kind = "int8" if _fits(weight.numbers, "int8") else "int16"
-        operands = as_constant(weight.numbers.astype(kind)), as_constant(scale)
-        block.edit({var: builder.call_te(dequantized(axis, group), *operands, primfunc_name_hint=NAME)})
-        decisions.append({**decision, "action": "kept as integers", "group": group})
+        kept += [] if _only_gathers(read[var]) else [stored]
+        function = dequantized(stored.axis, stored.group)
+        block.edit({var: builder.call_te(function, *stored.operands, primfunc_name_hint=NAME)})
+        decisions.append({**decision, "action": "kept as integers", "group": stored.group})
     return decisions
 
 
+def _only_gathers(read: tuple[set[int], set[int]] | None) -> bool:
+    return read is not None and not read[0]
+
+
+def _stored(weight: _Weight, read: tuple[set[int], set[int]] | None, kept: list[_Stored]) -> tuple[_Stored | None, str]:
+    """Return how a weight is kept, or None and why it is not.
+
+    Parameters
+    ----------
+    read : (set of int, set of int) or None
+        As `_read_along` returns it.
+    kept : list of _Stored
+        The weights of products.
+    """
+    if read is None:
+        return None, "something else than products reads it"
+    along, gathered = read
+    if not along:
+        along = {axis for each in kept if (axis := each.axis_in(weight)) is not None}
+    if not along:
+        return None, "rows of it are gathered, and no product reads it"
+    if len(along) > 1 or along & gathered:
+        return None, "its readers do not agree on the depth"
+    axis = min(along)
+    group = _group(weight, axis)
+    if group is None:
+        return None, "its scales have no groups"
+    return _Stored(axis, group, weight.operands(axis, group)), ""
+
+
+def _is_matrix(block: Bindings, var) -> bool:
+    """Whether a variable is a large matrix that is a product."""
+    shape = shape_of(var) if operator(block.values[var]) == "multiply" else None
+    return shape is not None and len(shape) == 2 and np.prod(shape) >= LEAST
+
+
 def _dequantised(block: Bindings, var) -> _Weight | None:
-    """Return the integers and scales of a product of both, if it is a large matrix of float32; else None."""
-    value, shape = block.values[var], shape_of(var)
-    if operator(value) != "multiply" or shape is None or len(shape) != 2 or np.prod(shape) < LEAST:
-        return None
-    for numbers, scale in (value.args, [*value.args][::-1]):
+    """Return the integers and scales of a matrix that is a product of both; else None."""
+    args = [*block.values[var].args]
+    for numbers, scale in (args, args[::-1]):
         found, factor = _integers(block, numbers), _scales(block, scale)
-        if found is not None and factor is not None and found.shape == shape:
+        if found is not None and factor is not None and found.shape == shape_of(var):
             return _Weight(found, factor)
     return None
 
@@ -125,21 +187,28 @@ def _fits(numbers: np.ndarray, dtype: str) -> bool:
     return bool(numbers.min() >= low and numbers.max() <= high)  # false for NaN
 
 
-def _axis_of_depth(block: Bindings, var) -> int | None:
-    """Return the dimension along which all readers add up products, None if they are not all products."""
+def _read_along(block: Bindings, var) -> tuple[set[int], set[int]] | None:
+    """Return the dimensions along which products add up, and those along which rows are gathered.
+
+    None if something else reads the weight.
+    """
     if not isinstance(var, relax.DataflowVar):
         return None
-    found = set()
+    along, gathered = set(), set()
     for reader in block.readers(var):
         value, name = block.values[reader], operator(block.values[reader])
         if name == "permute_dims":
-            axis = _axis_of_depth(block, reader)
-            found.add(None if axis is None else 1 - axis)
+            inner = _read_along(block, reader)
+            if inner is None:
+                return None
+            along, gathered = (old | {1 - axis for axis in new} for old, new in zip((along, gathered), inner))
         elif name == "matmul" and str(reader.ty.dtype.dtype) == "float32":
-            found |= {0 if n else 1 for n, arg in enumerate(value.args) if arg.same_as(var)}
+            along |= {0 if n else 1 for n, arg in enumerate(value.args) if arg.same_as(var)}
+        elif name == "take" and value.args[0].same_as(var) and value.attrs.axis is not None:
+            gathered.add(int(value.attrs.axis) % 2)
         else:
             return None
-    return found.pop() if len(found) == 1 else None
+    return along, gathered
 
 
 def _group(weight: _Weight, axis: int) -> int | None:
