@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a target and of options before a module is compiled: refusals, each in one sentence."""
+"""Checks of a target and of options before a module is compiled; each refusal is one sentence."""
 
 from __future__ import annotations
 

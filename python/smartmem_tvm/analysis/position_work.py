@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a model of positions: where they lie in each tensor, and what its operators need (`positions`)."""
+"""The facts that `positions` finds: where positions lie in each tensor, and which masks each operator needs."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def require_same_positions(
     one, other : tvm.IRModule
         The model before ``LegalizeOps`` at the two lengths.
     work : LengthWork or None
-        What is known of the model; without it, sizes are not compared, as `positions.length_work` does.
+        The facts of the model. Without them, sizes are not compared: `positions.length_work` does that.
 
     Raises
     ------

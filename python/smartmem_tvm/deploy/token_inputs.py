@@ -51,7 +51,7 @@ class Step:
 
 @dataclass
 class Written:
-    """What is known of a sequence.
+    """A sequence, as far as it is written.
 
     Attributes
     ----------

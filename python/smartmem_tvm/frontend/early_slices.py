@@ -16,12 +16,12 @@ import tvm
 from tvm import ir, relax
 
 from smartmem_tvm.analysis.items import bindings_of, operator_of
+from smartmem_tvm.analysis.position_work import array_shape, operands
 from smartmem_tvm.ir.block import with_args
 from smartmem_tvm.ir.public_functions import MAIN
 
 _UNARY = ("tanh", "exp", "log", "sqrt", "rsqrt", "sigmoid", "erf", "negative", "abs", "astype", "clip", "nn.relu")
 _UNARY += ("nn.gelu", "nn.gelu_tanh", "nn.silu")
-_READ = (ir.Var, ir.Constant, ir.Tuple)  # arguments of a call that are tensors, or hold some
 _BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "where")
 
 
@@ -81,7 +81,7 @@ def early_slices(mod: tvm.IRModule) -> Plan:
         elif (axis := _last(binding.value)) is not None:
             plan.slices[number] = axis
             part, axes = Part(axis, number), {0: axis}
-        for place, operand in enumerate(_tensors(binding.value)):
+        for place, operand in enumerate(operands(binding.value)):
             if isinstance(operand, ir.Var):
                 found = None if axes is None or place not in axes else part._replace(axis=axes[place])
                 wanted.setdefault(operand, set()).add(found)
@@ -99,7 +99,7 @@ def _last(value) -> int | None:
     if bounds is None:
         return None
     axis, begin, end = bounds
-    return axis if end == _shape(value.args[0])[axis] and begin > 0 else None
+    return axis if end == array_shape(value.args[0].ty)[axis] and begin > 0 else None
 
 
 def _bounds(value) -> tuple[int, int, int] | None:
@@ -109,7 +109,7 @@ def _bounds(value) -> tuple[int, int, int] | None:
     numbers = [[getattr(each, "value", None) for each in getattr(arg, "fields", ())] for arg in value.args[1:]]
     if not all(len(each) == 1 and isinstance(each[0], int) for each in numbers) or numbers[3:] not in ([], [[1]]):
         return None
-    shape = _shape(value.args[0])
+    shape = array_shape(value.args[0].ty)
     axis = numbers[0][0] % len(shape)
     return axis, *(
         each + shape[axis] if each < 0 else min(each, shape[axis]) for each in (numbers[1][0], numbers[2][0])
@@ -129,10 +129,10 @@ def _axes(value, axis: int) -> dict[int, int] | None:
 
 
 def _each(call: ir.Call, axis: int) -> dict[int, int] | None:
-    size, found = _result(call)[axis], {}
-    for place, operand in enumerate(_tensors(call)):
-        shape = _shape(operand)
-        at = axis - len(_result(call)) + len(shape)
+    size, found = array_shape(call.ty)[axis], {}
+    for place, operand in enumerate(operands(call)):
+        shape = array_shape(operand.ty)
+        at = axis - len(array_shape(call.ty)) + len(shape)
         if at >= 0 and shape[at] == size:
             if not isinstance(operand, ir.Var):
                 return None
@@ -141,29 +141,29 @@ def _each(call: ir.Call, axis: int) -> dict[int, int] | None:
 
 
 def _rows(call: ir.Call, axis: int) -> dict[int, int] | None:
-    rank = len(_shape(call.args[0]))
-    is_row = axis == len(_result(call)) - 2 and rank >= 2 and len(_shape(call.args[1])) >= 2
+    rank = len(array_shape(call.args[0].ty))
+    is_row = axis == len(array_shape(call.ty)) - 2 and rank >= 2 and len(array_shape(call.args[1].ty)) >= 2
     return {0: rank - 2} if is_row and isinstance(call.args[0], ir.Var) else None
 
 
 def _normed(call: ir.Call, axis: int) -> dict[int, int] | None:
     axes = call.attrs.axes if operator_of(call) == "nn.layer_norm" else [call.attrs.axis]
-    return {0: axis} if axis not in {int(each) % len(_result(call)) for each in axes} else None
+    return {0: axis} if axis not in {int(each) % len(array_shape(call.ty)) for each in axes} else None
 
 
 def _turned(call: ir.Call, axis: int) -> dict[int, int] | None:
-    axes = list(map(int, call.attrs.axes)) if call.attrs.axes else list(reversed(range(len(_result(call)))))
+    axes = list(map(int, call.attrs.axes)) if call.attrs.axes else list(reversed(range(len(array_shape(call.ty)))))
     return {0: axes[axis]}
 
 
 def _reshaped(call: ir.Call, axis: int) -> dict[int, int] | None:
-    before, after = _shape(call.args[0]), _result(call)
+    before, after = array_shape(call.args[0].ty), array_shape(call.ty)
     fitting = [at for at, size in enumerate(before) if size == after[axis] and prod(before[:at]) == prod(after[:axis])]
     return {0: fitting[0]} if len(fitting) == 1 else None
 
 
 def _sliced(call: ir.Call, axis: int) -> dict[int, int] | None:
-    rank = len(_result(call))
+    rank = len(array_shape(call.ty))
     numbers = [getattr(each, "value", None) for each in getattr(call.args[1], "fields", [None])]
     return {0: axis} if None not in numbers and axis not in {each % rank for each in numbers} else None
 
@@ -215,7 +215,7 @@ class _Writer:
             args[places[place]] = self._read(args[places[place]], part._replace(axis=axis))
         if operator_of(value) == "reshape":
             _, begin, end = _bounds(self.before[part.by].value)
-            sizes = list(_result(value))
+            sizes = list(array_shape(value.ty))
             sizes[part.axis] = end - begin
             args[1] = relax.ShapeExpr(sizes)
         self.instead[binding.var] = self._emit(with_args(value, *args), binding.var.name)
@@ -240,28 +240,3 @@ class _Writer:
 def _places(call: ir.Call) -> list[int]:
     """Return the places of the tensors among the arguments of a call."""
     return [place for place, each in enumerate(call.args) if isinstance(each, ir.Var | ir.Constant)]
-
-
-def _tensors(value) -> list:
-    """Return the variables and constants that a value reads."""
-    if isinstance(value, ir.Var):
-        return [value]
-    if isinstance(value, ir.Call):
-        return [each for arg in value.args if isinstance(arg, _READ) for each in _operands(arg)]
-    if isinstance(value, ir.Tuple):
-        return [each for part in value.fields for each in _tensors(part)]
-    if isinstance(value, ir.TupleGetItem):
-        return [value.tuple_value]
-    return []
-
-
-def _operands(arg) -> list:
-    return _tensors(arg) if isinstance(arg, ir.Tuple) else [arg]
-
-
-def _shape(value) -> tuple[int, ...]:
-    return tuple(map(int, value.ty.shape)) if getattr(value.ty, "shape", None) else ()
-
-
-def _result(call: ir.Call) -> tuple[int, ...]:
-    return tuple(map(int, call.ty.shape))

@@ -9,8 +9,9 @@ import tvm
 from tvm import ir, relax, tirx
 
 from .._tvm import mapped, renamed
+from .cache_rows import caches_of
 from .public_functions import MAIN
-from .several_sizes import SIZE
+from .several_sizes import SIZE, size_functions, tile_groups
 from .walk import collect
 
 Axes = tuple[tuple[int, ...], ...]
@@ -48,6 +49,14 @@ def size_groups(mod: tvm.IRModule, names: Sequence[str], along_one: bool = False
             counts = _counts([shapes[name] for name in members], along)
             if len(set(counts)) == len(counts):  # sizes that differ along two dimensions may have one number in common
                 yield dict(zip(members, counts, strict=True))
+
+
+def shared_sizes(mod: tvm.IRModule) -> list[str]:
+    """Return the functions of sizes that one function may serve: none of one size, open dimensions, or caches."""
+    names = size_functions(mod)
+    if len(names) < 2 or tile_groups(mod) or any(caches_of(mod[name]) for name in names):
+        return []
+    return names
 
 
 def alone(mod: tvm.IRModule, name: str) -> tvm.IRModule:

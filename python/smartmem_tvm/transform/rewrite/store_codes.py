@@ -61,7 +61,7 @@ class _Weight:
 
 @dataclass(frozen=True, eq=False)
 class _Stored:
-    """What is kept of a weight: its constants, and along which dimension its groups lie."""
+    """A weight in codes: its constants, and the dimension along which its groups lie."""
 
     axis: int
     group: int

@@ -13,10 +13,9 @@ from tvm import relax
 
 from ...analysis.item_cost import covers
 from ...analysis.items import LOOPS, ItemWork, Mixed, Share, item_work, require_same_graph
-from ...ir.cache_rows import caches_of
 from ...ir.graph import append_log
-from ...ir.several_sizes import REPEATED, SIZE, size_functions, tile_groups
-from ...ir.size_groups import alone, size_groups, without_sizes
+from ...ir.several_sizes import REPEATED, SIZE
+from ...ir.size_groups import alone, shared_sizes, size_groups, without_sizes
 
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.ShareItems")
@@ -49,9 +48,7 @@ class ShareItems:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to a module of several sizes."""
-        names = size_functions(mod)
-        if not self.active or len(names) < 2 or tile_groups(mod) or any(caches_of(mod[name]) for name in names):
-            return mod
+        names = shared_sizes(mod) if self.active else []
         found, log = [], []
         seen: set[str] = set()
         for counts in size_groups(mod, names, along_one=True):

@@ -15,11 +15,10 @@ from ....analysis.items import Mixed, Share
 from ....analysis.length_cost import LengthCost, length_sums
 from ....analysis.position_work import LengthWork, require_same_positions
 from ....analysis.positions import length_work
-from ....ir.cache_rows import caches_of
 from ....ir.graph import append_log
 from ....ir.public_functions import MAIN
-from ....ir.several_sizes import REPEATED, SIZE, TILE, repeated_sizes, size_functions, tile_groups, with_function
-from ....ir.size_groups import alone, size_groups, without_sizes
+from ....ir.several_sizes import REPEATED, SIZE, TILE, repeated_sizes, with_function
+from ....ir.size_groups import alone, shared_sizes, size_groups, without_sizes
 from .mask_length import with_masks, with_means
 
 
@@ -54,9 +53,7 @@ class ShareLengths:
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to a module of several sizes."""
-        names = size_functions(mod)
-        if not self.active or len(names) < 2 or tile_groups(mod) or any(caches_of(mod[name]) for name in names):
-            return mod
+        names = shared_sizes(mod) if self.active else []
         new, entries, log = mod, [], []
         seen: set[str] = set()
         for counts in size_groups(mod, names):
