@@ -83,8 +83,9 @@ def export(name: str, exporter: str, folder: Path) -> Path:
     network = (NETWORKS | LARGE)[name]().eval()
     config, path = network.config, folder / f"{name}_{exporter}.onnx"
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     layers = range(config.num_hidden_layers)
-    past = [torch.randn(1, heads, 3, config.hidden_size // config.num_attention_heads) for _ in layers for _ in "kv"]
+    past = [torch.randn(1, heads, 3, head) for _ in layers for _ in "kv"]
     arguments = (
         torch.ones(1, 2, dtype=torch.int64),
         torch.ones(1, 5, dtype=torch.int64),

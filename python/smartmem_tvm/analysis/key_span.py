@@ -38,8 +38,9 @@ def span_kernel(mask: Mask) -> Kernel:
     most = tirx.decl_buffer([tirx.const(each, dtype) for each in sizes.values()], "int64", "most")
     span = tirx.decl_buffer([tirx.const(_ENDS, dtype)], "int64", "span")
     zero, every, at = tirx.const(0, "int64"), tirx.const(count, "int64"), list(sizes)
-    place = tirx.Cast("int64", key) if str(dtype) != "int64" else key
-    there = tirx.Select(end < 1, place + 1, every - place)
+    place, side = (tirx.Cast("int64", var) if str(dtype) != "int64" else var for var in (key, end))
+    step = tirx.const(1, "int64") - side * 2
+    there = place * step + (side * (every - 1) + 1)  # a choice by `end` would take a loop over keys its vectors
     found = tirx.Select(mask.value > tirx.const(UNSEEN, "float32"), there, zero)
     first = Stage(
         "most",
