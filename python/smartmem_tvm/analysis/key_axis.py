@@ -11,7 +11,6 @@ of another key, e is zero, and what is multiplied with zero adds nothing. `analy
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

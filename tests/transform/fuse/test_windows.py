@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention over a cache with a window begins at the first key that is seen: beside numpy, NaN where nothing may read."""
+"""Attention over a cache with a window begins at its first key: beside numpy, NaN where nothing may read."""
 
 import numpy as np
 import pytest
