@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 WHERE, ELEMENTS, ND, TENSOR, CONCAT = "where", "scatter-elements", "scatter-nd", "tensor-scatter", "concat"
 FORMS = (WHERE, ELEMENTS, ND, TENSOR)
 """How the new rows get into a cache of fixed size."""
+CIRCULAR = "circular"
+"""The same where the row after the last one is the first one."""
 _OPSET = 24
 
 
@@ -26,9 +28,11 @@ class Decoder:
     tokens : int or str
         Tokens of one run; a name leaves the dimension open.
     form : str
-        One of `FORMS`, or `CONCAT`.
+        One of `FORMS`, `CIRCULAR` or `CONCAT`.
     batch : int
         Sequences of one run.
+    window : int
+        How many tokens each one sees, itself and those before it; 0 for all. Circular caches have a window.
     """
 
     vocabulary: int = 61
@@ -42,6 +46,7 @@ class Decoder:
     form: str = WHERE
     batch: int = 1
     seed: int = 0
+    window: int = 0
 
     @property
     def head(self) -> int:
@@ -107,7 +112,8 @@ class _Writer:
     def angles(self) -> tuple[str, str]:
         """Return cosines and sines of the positions, (batch, 1, tokens, head)."""
         rates = 1.0 / 10000 ** (np.arange(0, self.sizes.head, 2) / self.sizes.head)
-        table = np.outer(np.arange(max(self.sizes.capacity, 8)), np.concatenate([rates, rates])).astype("float32")
+        positions = max(self.sizes.capacity, 8) * (8 if self.sizes.form == CIRCULAR else 1)
+        table = np.outer(np.arange(positions), np.concatenate([rates, rates])).astype("float32")
         found = (self.emit("Gather", self.constant(f(table)), "position_ids", axis=0) for f in (np.cos, np.sin))
         cos, sin = (self.emit("Unsqueeze", each, self.ints(1)) for each in found)
         return cos, sin
@@ -121,10 +127,11 @@ class _Writer:
             rows = self.constant(np.arange(sizes.capacity).reshape(1, 1, -1, 1))
             at = self.emit("Unsqueeze", "position_ids", self.ints(1, 2))  # (batch, 1, 1, 1)
             return self.emit("Where", self.emit("Equal", rows, at), new, past, name=name)
-        if form == TENSOR:
+        if form in (TENSOR, CIRCULAR):
+            mode = "circular" if form == CIRCULAR else "linear"
             first = self.emit("Slice", "position_ids", self.ints(0), self.ints(1), self.ints(1))
             at = self.emit("Reshape", first, self.ints(-1))
-            return self.emit("TensorScatter", past, new, at, axis=2, name=name)
+            return self.emit("TensorScatter", past, new, at, axis=2, mode=mode, name=name)
         if form == ELEMENTS:
             at = self.emit("Reshape", "position_ids", self.ints(sizes.batch, 1, -1, 1))
             every = self.emit("Expand", at, self.emit("Shape", new))
@@ -147,14 +154,25 @@ class _Writer:
 
     def mask(self) -> str:
         """Return what is added to scores: 0, or a very negative number beyond a token's own place."""
-        low = np.float32(-1e9)
+        low, window = np.float32(-1e9), self.sizes.window
         if self.sizes.form == CONCAT:  # (batch, keys) -> (batch, 1, 1, keys)
             seen = self.emit("Unsqueeze", self.emit("Cast", "attention_mask", to=TensorProto.BOOL), self.ints(1, 2))
         else:
             rows = self.constant(np.arange(self.sizes.capacity))
             at = self.emit("Unsqueeze", "position_ids", self.ints(1, 3))
+            rows = self.held(rows) if self.sizes.form == CIRCULAR else rows
             seen = self.emit("LessOrEqual", rows, at)
+            if window:
+                seen = self.emit("And", seen, self.emit("Greater", rows, self.emit("Sub", at, self.ints(window))))
+            if self.sizes.form == CIRCULAR:
+                seen = self.emit("And", seen, self.emit("GreaterOrEqual", rows, self.ints(0)))
         return self.emit("Where", seen, self.constant(np.float32(0)), self.constant(low))
+
+    def held(self, rows: str) -> str:
+        """Return the position whose keys are in each row of a circular cache, negative if there was none."""
+        last = self.emit("Slice", "position_ids", self.ints(-1), self.ints(2**31), self.ints(1))
+        before = self.emit("Mod", self.emit("Sub", last, rows), self.ints(self.sizes.capacity))
+        return self.emit("Unsqueeze", self.emit("Sub", last, before), self.ints(1, 2))
 
     def layer(self, x: str, number: int, cos: str, sin: str, mask: str) -> str:
         sizes = self.sizes

@@ -3,7 +3,7 @@
 """Decoders of transformers, exported by torch with caches that grow, beside ONNX Runtime.
 
 pip install torch transformers onnx onnxscript onnxruntime
-python benchmarks/exported_decoders.py                        # four networks, both exporters of torch
+python benchmarks/exported_decoders.py                        # seven networks, both exporters of torch
 python benchmarks/exported_decoders.py --networks gpt2 --exporters dynamo
 python benchmarks/exported_decoders.py --networks pythia-160m --exporters dynamo --rows 256 --times
 
@@ -36,9 +36,14 @@ from smartmem_tvm.tune.host import set_threads
 
 SIZES = {"vocab_size": 61, "max_position_embeddings": 64, "num_hidden_layers": 2, "intermediate_size": 40}
 LLAMA = {**SIZES, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 2}
+WINDOW = {**LLAMA, "sliding_window": 6}
+GEMMA = {**WINDOW, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]}
 NETWORKS = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA)),
     "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**LLAMA)),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**WINDOW)),
+    "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**GEMMA)),
+    "gemma3": lambda: transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**GEMMA)),
     "gpt-neox": lambda: transformers.GPTNeoXForCausalLM(
         transformers.GPTNeoXConfig(**SIZES, hidden_size=24, num_attention_heads=3)
     ),
@@ -63,7 +68,7 @@ PROMPT = [3, 1, 4, 1, 5, 9]
 
 
 class Wrapped(torch.nn.Module):
-    """A network whose caches are arguments and results."""
+    """A network whose caches are arguments and results: all rows, also of layers with a window, which masks show."""
 
     def __init__(self, network: torch.nn.Module):
         super().__init__()
@@ -83,8 +88,9 @@ def export(name: str, exporter: str, folder: Path) -> Path:
     network = (NETWORKS | LARGE)[name]().eval()
     config, path = network.config, folder / f"{name}_{exporter}.onnx"
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     layers = range(config.num_hidden_layers)
-    past = [torch.randn(1, heads, 3, config.hidden_size // config.num_attention_heads) for _ in layers for _ in "kv"]
+    past = [torch.randn(1, heads, 3, head) for _ in layers for _ in "kv"]
     arguments = (
         torch.ones(1, 2, dtype=torch.int64),
         torch.ones(1, 5, dtype=torch.int64),

@@ -223,6 +223,14 @@ def test_other_refusals():
         masked = attention("m = Add(scores, mask)\n w = Softmax(m)", f", {kind} mask")
         with pytest.raises(UserError, match="its input 'mask' is no list of ones, integers or booleans"):
             read_model(masked, {"input_ids": (1, 2)}, rows=ROWS)
+    ends = "\n".join(f"{n} = Constant<value_ints = [{v}]>()" for n, v in (("least", -3), ("far", 999), ("rows", 2)))
+    cut = attention(
+        PLAIN, outputs=", float[1, 2, kept, 3] last", results=f"{ends}\n last = Slice(present, least, far, rows)"
+    )
+    with pytest.raises(
+        UserError, match="Result 'last' of decoder is cut to its last rows by Slice, as caches of a window"
+    ):
+        read_model(cut, {"input_ids": (1, 2)}, rows=ROWS)
     with pytest.raises(UserError, match="has no cache that grows"):
         read_model(Decoder(layers=1).model(), rows=ROWS)
 

@@ -5,13 +5,12 @@
     e[h, t, j] = exp(s[h, t, j] - max_j s[h, t, j]);  o[h, t, d] = sum_j e[h, t, j] * v[h, j, d]
 
 `key_axis` finds j in each stage, from the cache v whose rows are the keys. `mask_of` finds m, and proves that stages
-leave out nothing if they end behind the last key that m lets through: the maximum is that of another key, e is zero,
-and what is multiplied with zero adds nothing.
+leave out nothing if they begin at the first key that m lets through, and end behind the last one: the maximum is that
+of another key, e is zero, and what is multiplied with zero adds nothing. `analysis.key_span` cuts the kernel to these.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -233,64 +232,3 @@ def _branches(expr) -> list:
 
 def _is_nought(expr) -> bool:
     return isinstance(expr, tirx.FloatImm) and expr.value == 0
-
-
-def length_kernel(mask: Mask) -> Kernel:
-    """Return the kernel that counts the keys up to the last one that a row sees, or all where a row sees none.
-
-    Its inputs are the tensors that the mask reads, its output one int64 number.
-    """
-    key, extents = mask.key, mask.stage.extents
-    rows = [var for var in variables(mask.value) if var in extents and not var.same_as(key)]
-    dtype = key.ty.dtype
-    one = tirx.Var("row", dtype)
-    sizes = {var: extents[var] for var in rows} or {one: 1}
-    count = extents[key]
-    last = tirx.decl_buffer([tirx.const(each, dtype) for each in sizes.values()], "int64", "last")
-    length = tirx.decl_buffer([tirx.const(1, dtype)], "int64", "length")
-    zero, at = tirx.const(0, "int64"), list(sizes)
-    seen = mask.value > tirx.const(UNSEEN, _FLOAT)
-    place = tirx.Cast("int64", key) if str(dtype) != "int64" else key
-    found = tirx.Select(seen, place + 1, zero)
-    first = Stage(
-        "last",
-        (*(_iter(var, size, True) for var, size in sizes.items()), _iter(key, count, False)),
-        tirx.BufferStore(last, tirx.max(last[tuple(at)], found), at),
-        tirx.BufferStore(last, zero, at),
-    )
-    others = {tirx.Var(var.name, dtype): size for var, size in sizes.items()}
-    ends = last[tuple(others)]
-    result = tirx.Var("result", dtype)
-    second = Stage(
-        "length",
-        (_iter(result, 1, True), *(_iter(var, size, False) for var, size in others.items())),
-        tirx.BufferStore(
-            length, tirx.max(length[result], tirx.Select(ends < 1, tirx.const(count, "int64"), ends)), [result]
-        ),
-        tirx.BufferStore(length, zero, [result]),
-    )
-    inputs = tuple(dict.fromkeys(load.source for load in loads(mask.value)))
-    return Kernel(inputs, (length,), (first, second))
-
-
-def _iter(var, size: int, spatial: bool) -> tirx.IterVar:
-    kind = tirx.IterVar.DataPar if spatial else tirx.IterVar.CommReduce
-    return tirx.IterVar(ir.Range(tirx.const(0, var.ty.dtype), tirx.const(size, var.ty.dtype)), var, kind)
-
-
-def up_to(kernel: Kernel, keys: Mapping[Stage, tirx.Var], length: int) -> Kernel:
-    """Return the kernel for the first `length` keys."""
-    stages = (stage.with_extents({keys[stage]: length}) if stage in keys else stage for stage in kernel.stages)
-    return Kernel(kernel.inputs, kernel.outputs, tuple(stages))
-
-
-def lengths(capacity: int) -> list[int]:
-    """Return the lengths for which a kernel has code of its own, the last one `capacity`."""
-    step = max(1, -(-math.ceil(capacity / _LENGTHS) // _ROUND)) * _ROUND
-    return [*range(step, capacity, step), capacity]
-
-
-_LENGTHS = 8
-"""The most lengths: chosen, at most an eighth of the capacity is read in vain, and code grows by as much."""
-_ROUND = 16
-"""Keys of which a length is a multiple: chosen, a vector of the widest float32 registers."""

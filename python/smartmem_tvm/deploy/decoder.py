@@ -32,6 +32,9 @@ class Decoder:
     tokens write over its rows. Before it pads for the first time, a decoder tests that the model does mask them; if
     not, it pads nothing.
 
+    Where all caches are circular, a sequence may have more tokens than these have rows. What is behind the rows is read
+    token by token, as several at once would write over rows that the first one sees.
+
     Of a model with a batch, each sequence has a length of its own. A sequence that gets no tokens in a run keeps its
     rows; if the caches are full, its last token is computed again.
 
@@ -74,7 +77,7 @@ class Decoder:
         self.sequences = self._inputs.sequences
         """How many sequences the model writes at once."""
         self.capacity = self._inputs.capacity
-        """Rows of the caches: the most tokens of a sequence."""
+        """Rows of the caches, of several the fewest: the most tokens of a sequence, unless they are circular."""
         self._written = [Written() for _ in range(self.sequences)]
         self._all_scores, self._busy = True, threading.Lock()
         self._behind = HiddenRows(self._session.vm.caches, self._written, self._computed)
@@ -225,7 +228,7 @@ class Decoder:
             found = [None if at in ended else sampling.token(scores[at], draw) for at, draw in enumerate(draws)]
             yield found
             ended |= {
-                at for at, token in enumerate(found) if token in stop or self._written[at].length >= self.capacity
+                at for at, token in enumerate(found) if token in stop or self._written[at].length == self._inputs.most
             }
             if not left or len(ended) == len(draws):
                 return
@@ -273,7 +276,8 @@ class Decoder:
                 lists = [each[count:] for each, count in zip(lists, step.counts, strict=True)]
         except BaseException:
             for each, (length, last) in zip(self._written, before, strict=True):
-                each.length, each.last = length, last
+                if each.length <= self.capacity:  # else rows of tokens before were written over
+                    each.length, each.last = length, last
             raise
         if self.sequences == 1:
             return [self._written[0].scores]
@@ -323,7 +327,7 @@ class Decoder:
         ids, first = np.zeros((self.sequences, size), "int64"), self.lengths
         for at, (tokens, count) in enumerate(zip(lists, counts, strict=True)):
             ids[at, :count] = tokens[:count]
-            if not count and first[at] == self.capacity:  # full: its last token once more
+            if not count and first[at] == self._inputs.most:  # full: its last token once more
                 ids[at, 0], first[at] = self._written[at].last, first[at] - 1
         return Step(self._inputs.sizes[size], ids, counts, first)
 
@@ -369,8 +373,9 @@ class Decoder:
         return self._session.stated(found if isinstance(bound, HostCall) else to_numpy(found), function)
 
     def _refuse_too_many(self, more: int, taken: int) -> None:
-        if taken + more > self.capacity:
-            rows = f"{self.capacity} rows, and {taken} are taken" if taken else f"{self.capacity} rows"
+        most = self._inputs.most
+        if most is not None and taken + more > most:
+            rows = f"{most} rows, and {taken} are taken" if taken else f"{most} rows"
             raise UserError(
                 f"The caches have {rows}, and {more} more do not fit: give fewer tokens, or compile the model with "
                 f"larger caches."

@@ -194,6 +194,7 @@ def save(compiled: Compiled, folder: str | Path, manifest: Mapping, explanation:
                 "output": described["outputs"][each.output],
                 "axis": each.axis,
                 **({"sequences": each.sequences} if each.sequences > 1 else {}),
+                **({"circular": True} if each.circular else {}),
             }
             for each in caches.get(name, ())
         ]

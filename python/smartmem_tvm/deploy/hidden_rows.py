@@ -59,7 +59,7 @@ class HiddenRows:
         behind = step.padded
         for each, first in zip(self._sequences, step.first, strict=True):
             behind |= each.used > first + step.size
-            each.used = max(each.used, first + step.size)
+            each.used = min(max(each.used, first + step.size), self._capacity)  # circular caches have no more
         if not behind or (step.function, step.padded) in self._held.plan.hides:
             return False
         if step.padded and scores.shape[1] != step.size:

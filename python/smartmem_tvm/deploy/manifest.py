@@ -40,7 +40,7 @@ _INPUT = {"name": str, "shape": [json_data.is_size], "dtype": str, "ids_below?":
 _WEIGHT = {"offset": json_data.is_size, "shape": [json_data.is_size], "dtype": str, "scope": str}
 _STEP = {"kernel": str, "flops": (int, float)}
 _TENSOR = {"bytes": json_data.is_size, "first": json_data.is_size, "last": json_data.is_size}
-_CACHE = {"input": str, "output": str, "axis": json_data.is_size, "sequences?": json_data.is_count}
+_CACHE = {"input": str, "output": str, "axis": json_data.is_size, "sequences?": json_data.is_count, "circular?": bool}
 _PLACE = {"axis": json_data.is_size, "each": json_data.is_size, "more?": int, "step?": json_data.is_count}
 _SHARE = (_PLACE, [_PLACE], None)
 _TILE = {"function": str, "items": json_data.is_size, "cost": json_data.is_size}
@@ -114,7 +114,8 @@ def cache_plan(manifest: Mapping) -> CachePlan:
             if pair["axis"] >= rank or pair["output"] not in each["outputs"]:
                 raise UserError(f"The {MANIFEST} names caches that are no inputs or outputs: compile the model again.")
             output = each["outputs"].index(pair["output"])
-            caches[name].append(Cache(number, output, pair["input"], pair["axis"], pair.get("sequences", 1)))
+            more = pair.get("sequences", 1), pair.get("circular", False)
+            caches[name].append(Cache(number, output, pair["input"], pair["axis"], *more))
     params = {name: parameters_of(each) for name, each in functions_of(manifest).items()}
     return CachePlan.of(caches, params, last=is_gpu(parse_target(manifest["target"])))
 

@@ -89,6 +89,8 @@ class TokenInputs:
         How many sequences a run takes.
     capacity : int
         Rows of the caches, of several the fewest.
+    most : int or None
+        The most tokens of a sequence: rows of the caches that are not circular. None if all are.
     together : bool
         Whether all sequences must have as many tokens: rows of all are written at one place, or an input has one number
         for all.
@@ -109,7 +111,9 @@ class TokenInputs:
         self._params = functions
         plan = session.vm.caches.plan
         caches = [each for found in plan.functions.values() for each in found]
-        self.capacity = min(plan.tensors[each.name].shape[each.axis] for each in caches)
+        rows = {each: plan.tensors[each.name].shape[each.axis] for each in caches}
+        self.capacity = min(rows.values())
+        self.most = min((size for each, size in rows.items() if not each.circular), default=None)
         self.sequences = self._count_sequences()
         self.together = self.sequences > 1 and any(each.sequences != self.sequences for each in caches)
         self.sizes = {self._tokens(name, params): name for name, params in sorted(functions.items(), reverse=True)}

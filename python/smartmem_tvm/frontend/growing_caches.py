@@ -143,6 +143,13 @@ def with_capacity(
     """
     proto, stacked = unstacked(expand_functions.inline(model.proto, lambda _: True))
     found = _found(proto.graph)
+    cut = _cut(proto.graph)
+    if cut is not None:
+        raise UserError(
+            f"Result '{cut}' of {model.name} is cut to its last rows by Slice, as caches of a window are, so that its "
+            f"rows cannot have places of their own: export the network with caches that keep all rows (in transformers "
+            f"DynamicCache without a configuration); the mask shows the window."
+        )
     if not found:
         raise UserError(
             f"{model.name} has no cache that grows, a result of which is Concat of an input and new rows, so that none "
@@ -188,6 +195,27 @@ def _found(graph: onnx.GraphProto) -> list[Grown]:
             found.append(Grown(past.name, node.output[0], result.name, axis % rank))
     order = list(inputs)
     return sorted(found, key=lambda each: order.index(each.past))
+
+
+def _cut(graph: onnx.GraphProto) -> str | None:
+    """Return a result that is the last rows of a cache that grows; None if there is none."""
+    inputs = {each.name: each for each in graph.input}
+    makers = {name: node for node in graph.node for name in node.output}
+    for result in graph.output:
+        slicing = makers.get(source(result.name, makers))
+        node = (
+            makers.get(source(slicing.input[0], makers)) if slicing is not None and slicing.op_type == "Slice" else None
+        )
+        if node is None or node.op_type != "Concat":
+            continue
+        past = source(node.input[0], makers)
+        while past in makers and makers[past].op_type == "Slice":  # rows of the window are cut off before, too
+            past = source(makers[past].input[0], makers)
+        rank = len(inputs[past].type.tensor_type.shape.dim) if past in inputs else 0
+        axis = next(each.i for each in node.attribute if each.name == "axis")
+        if rank and not _is_fixed(inputs[past], axis % rank):
+            return result.name
+    return None
 
 
 def _mask(graph: onnx.GraphProto, name: str) -> str | None:

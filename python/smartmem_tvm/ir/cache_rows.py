@@ -35,6 +35,8 @@ class Cache:
         The dimension that counts its rows.
     sequences : int
         How many sequences have rows of their own; 1 if new rows of all are written at one place.
+    circular : bool
+        Whether the row after the last one is the first one, so that a sequence may have more rows than there are.
     """
 
     input: int
@@ -42,6 +44,7 @@ class Cache:
     name: str
     axis: int
     sequences: int = 1
+    circular: bool = False
 
 
 def caches_of(function: relax.Function) -> list[Cache]:

@@ -32,7 +32,8 @@ CACHE_AXIS = "smartmem.cache_axis"
 """Attribute of a PrimFunc that writes rows into a cache (`ir.cache_rows`): the dimension that counts the rows."""
 KEY_AXIS = "smartmem.key_axis"
 """Attribute of a PrimFunc of attention over a cache: position of the cache among its arguments, the dimension that
-counts its rows, and how many kernels `BoundKeys` has put before it. Its last input is the number of keys to read."""
+counts its rows, and how many kernels `BoundKeys` has put before it. Its last input is two numbers: of keys up to the
+last one to read, and of those from the first one to read on."""
 POSITIONS = "smartmem.positions"
 """Attribute of a PrimFunc of a model with an open length, of whose result nothing reads what is behind the length:
 position of the length among its arguments, the axis of the result along which positions lie, 1 if zeros have to be

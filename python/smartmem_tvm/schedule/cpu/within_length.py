@@ -1,33 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention over a cache on a CPU: code for several numbers of keys, of which a call takes the first that is enough.
 
-    if length <= 256: scores, softmax, products of 256 keys
-    else if length <= 512: ...
+    if end - first <= 256: begin = first, or less; scores, softmax, products of keys begin to begin + 256
+    else if end - first <= 512: ...
     else: those of the whole cache
 
-The length is data (`transform.fuse.bound_keys`). Loops are static within each branch, so that the rules for products
-and rows make all of them as they make any other.
+The first key that is seen and the end are data (`transform.fuse.bound_keys`). Loops are static within each branch, so
+that the rules for products and rows make all of them as they make any other. Then their loads are moved by `begin`: it
+is a multiple of 16 where `first` may be rounded down to one without reading more keys, as vectors along the keys are
+then aligned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tvm import tirx
 from tvm.target import Target
 
-from ...analysis.key_axis import key_axis, lengths, up_to
-from ...ir.kernel import KEY_AXIS, Opaque, emit, parse, shape_of
+from ...analysis.key_axis import key_axis
+from ...analysis.key_span import ROUND, key_operands, lengths, moved, part_of
+from ...ir.kernel import KEY_AXIS, Kernel, Opaque, Stage, emit, parse, shape_of
 from ...target import is_cpu
-from ..core.decisions import attempt, declined
-from ..core.nest import index
+from ..core.decisions import attempt, declined, noted
+from ..core.nest import block, fresh, index, index_type
 from ..core.rule import FinishedSchedule, Rule, finished
 from ..core.sequence import SequenceRule
 
 
 class WithinLength(Rule):
-    """The rule for attention over a cache, up to the last key that is seen.
+    """The rule for attention over a cache, from the first key that is seen to the last one.
 
     Parameters
     ----------
@@ -58,13 +61,37 @@ class WithinLength(Rule):
         plain = func.without_attr(KEY_AXIS)
         done = []
         for length in lengths(shape_of(func.params[place])[dim]):
-            part = emit(up_to(kernel, keys, length), dict(plain.attrs))
+            part = emit(part_of(kernel, keys, length), dict(plain.attrs))
             found = next((each for rule in rules if (each := attempt(partial(rule.apply, part, target)))), None)
             if found is None:
                 return declined("no rule takes its stages")
             done.append((length, found.mod["main"].body.block))
-        nest = done[-1][1].body
-        for length, root in reversed(done[:-1]):
-            nest = tirx.IfThenElse(kernel.inputs[-1][index(0)] <= index(length), root.body, nest)
+        nest = _of_lengths(kernel, keys, [(length, root.body) for length, root in done])
         buffers = [each for _, root in done for each in root.alloc_buffers]
         return FinishedSchedule.of(finished(plain, kernel, nest, buffers))
+
+
+def _of_lengths(kernel: Kernel, keys: Mapping[Stage, tirx.Var], parts: list[tuple[int, tirx.Stmt]]) -> tirx.Stmt:
+    """Return the choice between the loop nests for several lengths, the last one the capacity."""
+    dtype, (capacity, nest) = str(next(iter(keys.values())).ty.dtype), parts[-1]
+    with index_type(dtype):
+        end, behind = (kernel.inputs[-1][index(side)].astype(dtype) for side in range(2))
+        first = index(capacity) - behind
+        try:
+            operands = key_operands(kernel, keys)
+            parts = [(length, _from(first, end, length, capacity, part, operands)) for length, part in parts[:-1]]
+            count = end - first
+        except Opaque as reason:
+            noted("within_length", first_row=f"keys are read from the first row on: {reason}")
+            parts, count = parts[:-1], end
+        for length, part in reversed(parts):
+            nest = tirx.IfThenElse(count <= index(length), part, nest)
+    return nest
+
+
+def _from(first, end, length: int, capacity: int, nest: tirx.Stmt, operands: Mapping) -> tirx.Stmt:
+    """Return a loop nest for `length` keys that reads those from `first` to `end`, and not behind the capacity."""
+    begin = fresh("begin")
+    even = tirx.floordiv(first, index(ROUND)) * index(ROUND)
+    value = tirx.min(tirx.max(even, end - index(length)), index(capacity - length))
+    return block(tirx.Bind(begin, value), moved(nest, operands, begin))

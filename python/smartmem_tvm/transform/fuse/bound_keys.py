@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BoundKeys: attention over a cache ends behind the last key that its mask lets through."""
+"""BoundKeys: attention over a cache reads the keys from the first to the last one that its mask lets through."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ...analysis.classify import reduces
-from ...analysis.key_axis import key_axis, length_kernel, lengths, mask_of
+from ...analysis.key_axis import key_axis, mask_of
+from ...analysis.key_span import lengths, span_kernel
 from ...analysis.late_division import divide_late
 from ...ir.compose import fresh
 from ...ir.graph import CALL_TIR, Graph, Node, describe, normalise, rewrite_graphs
@@ -22,7 +23,7 @@ _MOST_KERNELS = 3  # scores, softmax, and their products with the values
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.BoundKeys")
 class BoundKeys:
-    """Let attention over a cache read the keys up to the last one that a row sees, and not the whole capacity.
+    """Let attention over a cache read the keys from the first to the last one that a row sees, and not all of them.
 
     Before::
 
@@ -32,11 +33,11 @@ class BoundKeys:
 
     After::
 
-        length = keys_seen(mask)                               # int64, one number for all layers with that mask
-        o = matmul_add_softmax_matmul(q, keys, mask, values, length)
+        span = keys_seen(mask)                                 # two int64 numbers for all layers with that mask
+        o = matmul_add_softmax_matmul(q, keys, mask, values, span)
 
     The mask is a tensor or an expression that is added to the scores, or chosen in their place. What it adds hides a
-    key if it is `analysis.key_axis.UNSEEN` or less. So the length is data: it is right for positions, for masks that a
+    key if it is `analysis.key_axis.UNSEEN` or less. So the span is data: it is right for positions, for masks that a
     caller gives, and for windows. The kernel gets an attribute with the dimension of the keys, for which
     `schedule.cpu.within_length` makes code for several lengths. Where a row sees no key, all are read, as softmax then
     takes their mean.
@@ -52,7 +53,7 @@ class BoundKeys:
     Parameters
     ----------
     refusal : callable, optional
-        Kernel with its length -> why no rule takes it, or an empty string.
+        Kernel with its span -> why no rule takes it, or an empty string.
     """
 
     def __init__(self, refusal: Callable[[tirx.PrimFunc], str] | None = None):
@@ -73,7 +74,7 @@ class _Bounds:
     graph: Graph
     writers: dict[ir.GlobalVar, int]
     refusal: Callable[[tirx.PrimFunc], str] | None = None
-    known: list[tuple] = field(default_factory=list)  # (kernel, arguments) and variable of the lengths so far
+    known: list[Node] = field(default_factory=list)  # spans of masks so far
     log: list[dict] = field(default_factory=list)
 
     def run(self) -> list[dict]:
@@ -97,23 +98,23 @@ class _Bounds:
         decision = {"pass": "BoundKeys", "operator": node.members[-1]}
         try:
             trial, taken, mask = self._attention(node, cache, axis)
-            kernel, key_axis = self._with_length(trial, cache, axis, len(taken))
+            kernel, key_axis = self._with_span(trial, cache, axis, len(taken))
         except Opaque as why:
             self.log.append({**decision, "action": "kept", "reason": f"attention reads the whole cache: {why}"})
             return
-        length = self._length(node, trial, mask)
+        span = self._span(node, trial, mask)
         trial.kernel = kernel
-        trial.args = [*trial.args, length]
+        trial.args = [*trial.args, span]
         self.graph.take(node, trial)
         node.attrs = {**node.attrs, KEY_AXIS: key_axis}
         for each in taken:
             self.graph.remove(each)
-        why = "it reads the keys up to the last one that a row sees"
+        why = "it reads the keys from the first to the last one that a row sees"
         self.log.append({**decision, "action": "fused", "into": [node.var.name], "reason": why})
 
-    def _with_length(self, trial: Node, cache, axis: int, taken: int) -> tuple[Kernel, list[int]]:
-        """Return the kernel with a length as its last input, and its attribute `KEY_AXIS`."""
-        buffer = tirx.decl_buffer([tirx.const(1, "int64")], "int64", "length")
+    def _with_span(self, trial: Node, cache, axis: int, taken: int) -> tuple[Kernel, list[int]]:
+        """Return the kernel with a span as its last input, and its attribute `KEY_AXIS`."""
+        buffer = tirx.decl_buffer([tirx.const(2, "int64")], "int64", "span")
         at = next(number for number, arg in enumerate(trial.args) if arg.same_as(cache))
         kernel = divide_late(trial.kernel)
         kernel = replace(kernel, inputs=(*kernel.inputs, buffer))
@@ -156,11 +157,11 @@ class _Bounds:
                 return producer
         return None
 
-    def _length(self, node: Node, trial: Node, mask) -> relax.Var:
-        """Return the variable with the number of keys, of an equal mask if there was one."""
-        kernel = length_kernel(mask)
+    def _span(self, node: Node, trial: Node, mask) -> relax.Var:
+        """Return the variable with the keys that are seen, of an equal mask if there was one."""
+        kernel = span_kernel(mask)
         bound = dict(zip(trial.kernel.inputs, trial.args, strict=True))
-        made = Node(relax.DataflowVar("keys_seen", relax.TensorType([1], "int64")), None)
+        made = Node(relax.DataflowVar("keys_seen", relax.TensorType([2], "int64")), None)
         normalise(made, fresh(kernel), [bound[buffer] for buffer in kernel.inputs])
         made.members = [describe("keys_seen", made.var)]
         for other in self.known:

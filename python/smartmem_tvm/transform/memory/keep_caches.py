@@ -78,7 +78,7 @@ class _Function:
             if reason:
                 self._refuse(inputs[at], reason)
                 continue
-            found[result] = write, Cache(at, number, inputs[at], write.axis, write.sequences)
+            found[result] = write, Cache(at, number, inputs[at], write.axis, write.sequences, write.circular)
         self._refuse_missing(inputs, outputs, {cache.name for _, cache in found.values()})
         return self._written(name, found) if found else self.mod
 
