@@ -62,7 +62,6 @@ _ON_REQUEST = {
     "plan-memory": ("arena", bool),
     "keep-caches": ("caches", bool),
     "bound-keys": ("caches", bool),
-    "fix-addresses": ("caches", bool),
     "write-in-place": ("caches", bool),
     "transform-windows": ("winograd", bool),
     "native-functions": ("native_functions", bool),
