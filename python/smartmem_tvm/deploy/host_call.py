@@ -71,11 +71,31 @@ class HostCall:
         self.inputs: Mapping[str, np.ndarray] = {
             each.name: _array_in(tensor) for each, tensor in zip(params, self._pinned, strict=True)
         }
+        for array in self.inputs.values():  # what no call fills may be read as the number of a row
+            array[...] = 0
         self._landed: list[tuple[tvm.runtime.Tensor, np.ndarray]] = []
 
-    def run(self) -> list[np.ndarray]:
-        """Run one inference on the present contents of the inputs."""
+    def takes(self, values: Sequence) -> bool:
+        """Whether values are arrays of the types of the first inputs, in their order."""
+        return all(
+            isinstance(value, np.ndarray) and value.dtype == array.dtype
+            for value, array in zip(values, self.inputs.values())
+        )
+
+    def run(
+        self,
+        fill: Callable[[list[np.ndarray]], None] = lambda inputs: None,
+        take: Callable[[list[np.ndarray]], list[np.ndarray]] = lambda results: results,
+    ) -> list[np.ndarray]:
+        """Run one inference on the present contents of the inputs.
+
+        Parameters
+        ----------
+        fill, take : callable
+            ``fill(inputs)`` before the inference and ``take(results)`` after it, at its turn: other threads wait.
+        """
         with self._turn():
+            fill(list(self.inputs.values()))
             result = self._call(*self._tensors)
             found = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
             if not self._landed:
@@ -84,7 +104,7 @@ class HostCall:
             for each, (there, _) in zip(found, self._landed, strict=True):
                 each.copyto(there)
             self._device.sync()  # a copy into pinned memory may go on after the call that starts it
-        return [array for _, array in self._landed]
+            return take([array for _, array in self._landed])
 
 
 class _Type(ctypes.Structure):

@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 
 from ..errors import UserError
+from ..ir.mask_positions import LENGTH
 from ..ir.public_functions import MAIN
 from ..tune.host import process_cpus
 from .arguments import Parameter, TensorKind, arguments
@@ -67,6 +68,7 @@ class Session:
     tiles: Tiles | None = None
     every: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _direct: dict[str | None, DirectCall] = field(default_factory=dict, init=False, repr=False)
+    _host_calls: dict[str, HostCall | None] = field(default_factory=dict, init=False, repr=False)
 
     def another(self) -> Session:
         """Return another session of the same model.
@@ -81,7 +83,7 @@ class Session:
     def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
         """Run a function of the model; see `Compiled.run`."""
         if function is None and self.tiles is not None:
-            return self.tiles.run(self.run, inputs, named)
+            return self.tiles.run(self.run, inputs, named, self._pinned)
         if function is None and self.choose is not None:
             function = self.choose(inputs, named)
         with self.turn:
@@ -164,15 +166,25 @@ class Session:
         return Bound(plan, self.vm[name], self._at_turn, inputs, outputs or {}, states or {})
 
     def host_call(self, function: str) -> HostCall | None:
-        """Return a call of a function with caches through memory that both the device and this machine read.
+        """Return a call of a function with caches or a length through memory that the device and this machine read.
 
         None if there is no such memory, or the function may not copy its inputs first.
         """
-        memory, held = pinned_memory(self.vm.device), self.vm.caches
-        plain = all(isinstance(each.kind, TensorKind) and not each.kind.stated for each in self.functions[function])
-        if memory is None or held is None or not held.plan.last or not plain:
+        memory, held, params = pinned_memory(self.vm.device), self.vm.caches, self.functions[function]
+        plain = all(isinstance(each.kind, TensorKind) and not each.kind.stated for each in params)
+        copies = (held is not None and held.plan.last) or params[-1].name == LENGTH
+        if memory is None or not copies or not plain:
             return None
-        return HostCall(self.vm[function], self.functions[function], memory, self.vm.device, self._at_turn)
+        return HostCall(self.vm[function], params, memory, self.vm.device, self._at_turn)
+
+    def _pinned(self, function: str, values: Sequence, fill: Callable, take: Callable) -> list[np.ndarray] | None:
+        """Run a function with a length as `HostCall.run` does; None if it has no such call, or takes other types."""
+        if function not in self._host_calls:
+            self._host_calls[function] = self.host_call(function)
+        call = self._host_calls[function]
+        if call is None or not call.takes(values):
+            return None
+        return self.stated(call.run(fill, take), function)
 
     @contextlib.contextmanager
     def _at_turn(self) -> Iterator[None]:

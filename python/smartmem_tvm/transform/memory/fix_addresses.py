@@ -14,7 +14,7 @@ from ...ir.several_sizes import takes_length
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FixAddresses")
 class FixAddresses:
-    """Copy the inputs of a function with caches first, and make its caches the last of its parameters.
+    """Copy the inputs of a function with caches or a length first, and make its caches the last of its parameters.
 
     Before::
 
