@@ -20,7 +20,7 @@ from .arguments import Parameter, TensorKind, arguments
 from .bound import Bound, Plan
 from .bound_length import BoundLength
 from .direct_call import DirectCall, gives_plain, is_plain
-from .host_call import HostCall, pinned_memory
+from .host_call import HostCall, PinnedCall, is_small, pinned_memory
 from .outputs import Output
 from .several_sizes import SizeChoice
 from .tiles import Tiles
@@ -67,7 +67,7 @@ class Session:
     choose: SizeChoice | None = None
     tiles: Tiles | None = None
     every: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    _direct: dict[str | None, DirectCall] = field(default_factory=dict, init=False, repr=False)
+    _direct: dict[str | None, DirectCall | PinnedCall] = field(default_factory=dict, init=False, repr=False)
     _host_calls: dict[str, HostCall | None] = field(default_factory=dict, init=False, repr=False)
 
     def another(self) -> Session:
@@ -88,7 +88,7 @@ class Session:
             function = self.choose(inputs, named)
         with self.turn:
             direct = self._direct.get(function)
-            if direct is not None and hasattr(_thread, "kept"):
+            if direct is not None and (hasattr(_thread, "kept") or not self.vm.on_cpu):
                 found = direct.run(inputs, named)
                 if found is not None:
                     return found
@@ -170,12 +170,16 @@ class Session:
 
         None if there is no such memory, or the function may not copy its inputs first.
         """
-        memory, held, params = pinned_memory(self.vm.device), self.vm.caches, self.functions[function]
+        memory, params = pinned_memory(self.vm.device), self.functions[function]
         plain = all(isinstance(each.kind, TensorKind) and not each.kind.stated for each in params)
-        copies = (held is not None and held.plan.last) or params[-1].name == LENGTH
-        if memory is None or not copies or not plain:
+        if memory is None or not self._copies_inputs(function) or not plain:
             return None
         return HostCall(self.vm[function], params, memory, self.vm.device, self._at_turn)
+
+    def _copies_inputs(self, function: str) -> bool:
+        """Whether a function copies its inputs first (`FixAddresses`)."""
+        held, params = self.vm.caches, self.functions[function]
+        return bool(held is not None and held.plan.last) or bool(params and params[-1].name == LENGTH)
 
     def _pinned(self, function: str, values: Sequence, fill: Callable, take: Callable) -> list[np.ndarray] | None:
         """Run a function with a length as `HostCall.run` does; None if it has no such call, or takes other types."""
@@ -206,9 +210,21 @@ class Session:
         run = self.vm[name]
         result = run(*arguments(name, params, inputs, named, self.vm.device, self.vm.tensor))
         arrays = self.stated(to_numpy(result), name)
-        if self.vm.on_cpu and function not in self._direct and is_plain(params) and gives_plain(result, arrays, known):
-            self._direct[function] = DirectCall(run, params, known)
+        if function not in self._direct and is_plain(params) and gives_plain(result, arrays, known):
+            direct = self._direct_call(name, arrays)
+            if direct is not None:
+                self._direct[function] = direct
         return arrays
+
+    def _direct_call(self, name: str, outputs: Sequence[np.ndarray]) -> DirectCall | PinnedCall | None:
+        """Return a fast call of a function with plain inputs and outputs; None if the device has none."""
+        params, run = self.functions[name], self.vm[name]
+        if self.vm.on_cpu:
+            return DirectCall(run, params, self.outputs.get(name, ()))
+        memory = pinned_memory(self.vm.device)
+        if memory is None or not is_small(params, outputs):
+            return None
+        return PinnedCall(HostCall(run, params, memory, self.vm.device, reads=self._copies_inputs(name)), params)
 
     def _named(self, name: str | None) -> str:
         found = name if name is not None else self.default
