@@ -19,6 +19,7 @@ from .core.decisions import DECISIONS, given_rule, in_force
 from .core.plans import PLAN, plan_on
 from .core.positions import positions_of, with_zeros
 from .core.rule import RULE, SCHEDULED, Rule, is_open, record_on, target_of
+from .gpu.end_blocks import with_ends
 from .gpu.fallback import on_threads
 
 _CALL_PACKED = ir.Op.get("tirx.tvm_call_packed")
@@ -61,7 +62,7 @@ class ScheduleKernels:
                 with positions_of(func):
                     result[name] = self._schedule(func, name.name_hint)
             if isinstance(func, tirx.PrimFunc) and POSITIONS in (func.attrs or {}):
-                result[name] = with_zeros(result[name])
+                result[name] = with_ends(with_zeros(result[name]))
         return result
 
     def _schedule(self, func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
