@@ -19,6 +19,8 @@ from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import size_functions, takes_length
 from smartmem_tvm.options import Options
 from smartmem_tvm.pipeline import phases_of, run_phases
+from smartmem_tvm.schedule import schedule_kernels
+from smartmem_tvm.schedule.gpu.end_blocks import with_ends
 
 CUDA = tvm.target.Target(
     {
@@ -182,7 +184,8 @@ def attributes(node):
 
 @pytest.mark.device
 @pytest.mark.parametrize("seed", range(4))
-def test_blocks_behind_the_length_end_at_once(seed, tmp_path):
+def test_blocks_behind_the_length_end_at_once(seed, tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule_kernels, "with_ends", lambda func, _: with_ends(func, 1))
     random = np.random.default_rng(seed)
     width, inner = 2 * int(random.integers(4, 40)), int(random.integers(5, 100))
     most = int(random.choice([48, 61, 64]))
@@ -195,7 +198,8 @@ def test_blocks_behind_the_length_end_at_once(seed, tmp_path):
 
 @pytest.mark.device
 @pytest.mark.parametrize("seed", range(6))
-def test_drawn_chains_for_cuda(seed, tmp_path):
+def test_drawn_chains_for_cuda(seed, tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule_kernels, "with_ends", lambda func, _: with_ends(func, 1))
     random = np.random.default_rng(seed)
     while not takes_length(from_onnx(proto := drawn_chain(random), dims(proto, "17..40"))["main_0"]):
         pass

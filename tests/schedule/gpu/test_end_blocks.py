@@ -10,6 +10,7 @@ from smartmem_tvm._tvm import mapped
 from smartmem_tvm.ir.index_map import evaluate, variables
 from smartmem_tvm.ir.kernel import POSITIONS
 from smartmem_tvm.ir.walk import collect
+from smartmem_tvm.schedule import schedule_kernels
 from smartmem_tvm.schedule.gpu.end_blocks import with_ends
 from smartmem_tvm.schedule.schedule_kernels import ScheduleKernels
 from smartmem_tvm.target import parse_target
@@ -38,8 +39,10 @@ def kernel(kind, batch, rows, columns, depth, axis, each=1):
     return func.with_attrs({POSITIONS: [len(given) - 1, axis, 0, each, 0, 1], "global_symbol": "main"})
 
 
-def scheduled(func):
-    with parse_target("cuda"):
+def scheduled(func, at_once=1):
+    """The kernel as a device schedules it that runs so many thread blocks at once."""
+    with parse_target("cuda"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule_kernels, "with_ends", lambda done, _: with_ends(done, at_once))
         return ScheduleKernels()(tvm.IRModule({"main": func}))["main"]
 
 
@@ -98,8 +101,19 @@ def test_positions_along_columns_have_no_block_of_their_own():
 def test_kernels_without_positions_stay():
     func = kernel("product", 1, 64, 32, 16, ROW).without_attr(POSITIONS)
     found = scheduled(func)
-    assert not leaves(found) and with_ends(found).same_as(found)
+    assert not leaves(found) and with_ends(found, 1).same_as(found)
 
 
 def test_on_gpus_no_kernel_is_told_to_write_zeros():
     assert SkipPositions(zeros=False).zeros is False and SkipPositions().zeros
+
+
+def test_blocks_that_run_at_once_read_no_length():
+    func = kernel("product", 1, 200, 96, 40, ROW)
+    (launch,) = [each for each in collect(scheduled(func).body, tirx.For) if "blockIdx" in str(each.thread_binding)]
+    blocks = int(launch.extent)
+    assert leaves(scheduled(func, blocks - 1)) and not leaves(scheduled(func, blocks))
+    with parse_target("cuda"):  # of 132 processors, if the target names no device
+        assert not leaves(ScheduleKernels()(tvm.IRModule({"main": func}))["main"])
+        many = kernel("product", 1, 4096, 96, 40, ROW)
+        assert leaves(ScheduleKernels()(tvm.IRModule({"main": many}))["main"])

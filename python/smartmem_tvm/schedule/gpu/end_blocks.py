@@ -5,7 +5,8 @@
       ...                                            if 8 * (block // 16) >= length: return
       out[8 * (block // 16) + ..., ...] = ...        ...; out[...] = ...
 
-The grid stays as it is, so that one CUDA graph serves every length.
+The grid stays as it is, so that one CUDA graph serves every length. A launch whose thread blocks all run at once gains
+nothing, and would wait for the length first.
 """
 
 from __future__ import annotations
@@ -14,23 +15,34 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ...ir.index_map import variables
-from ...ir.walk import collect
+from ...ir.walk import collect, contains
 from ..core.positions import Positions, positions_on
+from .gemm.ptx import is_dependency
 
 _MEMORY = "global"
 
 
-def with_ends(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a scheduled kernel whose thread blocks end where nothing reads their results; itself if none can."""
+def with_ends(func: tirx.PrimFunc, at_once: int) -> tirx.PrimFunc:
+    """Return a scheduled kernel whose thread blocks end where nothing reads their results; itself if none can.
+
+    Parameters
+    ----------
+    at_once : int
+        Thread blocks that the device runs at once: launches of no more stay.
+    """
     positions = positions_on(func)
-    if positions is None:
+    # Before a kernel that is launched early waits, the length may not be there yet.
+    if positions is None or contains(func.body, ir.Call, is_dependency):
         return func
 
     ended = {}
     for launch in collect(func.body, tirx.For):
-        first = _first_place(launch, positions) if _is_axis(launch, "blockIdx") else None
+        many = _is_axis(launch, "blockIdx") and isinstance(launch.extent, tirx.IntImm) and int(launch.extent) > at_once
+        first = _first_place(launch, positions) if many else None
         if first is not None:
             ended[launch] = _ended(launch, first >= positions.end(str(first.ty.dtype)))
+    if not ended:
+        return func
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, lambda loop: ended.get(loop, loop))))
 
 
