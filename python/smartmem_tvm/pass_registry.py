@@ -249,6 +249,10 @@ def _shares_sizes(options: Options, target: tvm.target.Target | None) -> bool:
     return (target is None or is_cpu(target)) and not options.memory_budget and not options.caches
 
 
+def _skip_positions(_: Options, target: tvm.target.Target | None) -> tvm.transform.Pass:
+    return transform.SkipPositions(zeros=target is None or not is_gpu(target))
+
+
 def _keep_caches(options: Options, _: tvm.target.Target | None) -> tvm.transform.Pass:
     return transform.KeepCaches(options.caches if isinstance(options.caches, Mapping) else None)
 
@@ -322,7 +326,7 @@ _ENTRIES = (
     _ours(transform.SliceWeights, "FlexNN 3.2", _slice_weights),
     _ours(transform.BoundKeys, make=_bound_keys, needs_target=True),
     _ours(transform.NormsIntoProducts, make=_norms_into_products, needs_target=True),
-    _ours(transform.SkipPositions),
+    _ours(transform.SkipPositions, make=_skip_positions, needs_target=True),
     _ours(transform.RepeatItems),
     # Passes over kernels.
     _ours(transform.FixAddresses),

@@ -62,7 +62,6 @@ _ON_REQUEST = {
     "plan-memory": ("arena", bool),
     "keep-caches": ("caches", bool),
     "bound-keys": ("caches", bool),
-    "fix-addresses": ("caches", bool),
     "write-in-place": ("caches", bool),
     "transform-windows": ("winograd", bool),
     "native-functions": ("native_functions", bool),
@@ -275,6 +274,8 @@ PHASES = (
     Phase("slices", ("repeat-items", "gather-rows", "slice-weights", "bound-keys"), _cpu),
     # After layouts: weights of products lie as the rule for few rows wants them.
     Phase("norms", ("norms-into-products",), _cuda),
+    # On other GPUs a thread cannot return early: TVM prints no such statement.
+    Phase("positions", ("skip-positions",), _cuda),
     # As on CPUs, the last of the graph passes; after chains, which take attention of small networks.
     Phase("lengths", ("bound-keys",), _chains),
     # From here on kernels are code, and the graph is lowered to the virtual machine.

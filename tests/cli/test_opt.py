@@ -52,7 +52,6 @@ def test_the_listed_pipeline_is_what_compile_runs(smartmem, model_path, tmp_path
         "join-slices",
         "stream-weights",
         "keep-caches",
-        "fix-addresses",
         "write-in-place",
         "bound-keys",
     }

@@ -123,7 +123,8 @@ def _program(source: str, kernels: Sequence[tirx.PrimFunc], names: list[str]) ->
     calls, between = [], set()
     for kernel in sorted(kernels, key=lambda each: str(each.attrs["global_symbol"])):
         name, text = str(kernel.attrs["global_symbol"]), kernel.script()
-        given = re.search(rf"__launch_bounds__\(\d+\) {name}\(([^)]*)\)", source).group(1).split(",")
+        bounds = r"(?:__launch_bounds__\(\d+\) )?"  # a single thread has none
+        given = re.search(rf"__global__ void {bounds}{name}\(([^)]*)\)", source).group(1).split(",")
         buffers = [each.split()[-1].removesuffix("_ptr") for each in given]
         between |= set(buffers) - set(names)
         arguments = ", ".join(f"({each.split('*')[0]}*){buffer}" for each, buffer in zip(given, buffers, strict=True))

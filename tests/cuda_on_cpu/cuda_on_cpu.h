@@ -44,6 +44,7 @@ struct alignas(4) uchar4 { unsigned char x, y, z, w; };
 struct alignas(8) short4 { short x, y, z, w; };
 struct alignas(8) ushort4 { unsigned short x, y, z, w; };
 struct alignas(16) ulonglong4 { unsigned long long x, y, z, w; };  // eight floats
+struct alignas(16) longlong4 { long long x, y, z, w; };
 static inline int2 make_int2(int x, int y) { return {x, y}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }

@@ -5,12 +5,19 @@ import json
 
 import numpy as np
 import pytest
+import tvm
 
 import smartmem_tvm
-from open_models import drawn, expected, layers
+from open_models import N, compiled, drawn, expected, layers, model, sentence, weights
 from smartmem_tvm import UserError
 from smartmem_tvm.cli import main
-from smartmem_tvm.deploy import export
+from smartmem_tvm.deploy import export, inference_session
+
+FLOATS = model(
+    [("MatMul", ["x", "w"], "m", {}), ("Softmax", ["m"], "s", {"axis": 1}), ("MatMul", ["s", "w"], "y", {})],
+    [1, N, 24],
+    {"w": weights(24, 24)},
+)
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +108,27 @@ def test_the_runner_refuses_it(folder, tmp_path):
 def test_compiled_and_loaded_have_the_same_tiles(loaded):
     compiled = smartmem_tvm.compile(smartmem_tvm.from_onnx(layers(), {"x": ("2..9", 16)}))
     assert compiled.open == loaded.open and compiled.session().tiles is not None
+
+
+@pytest.mark.parametrize("proto", [sentence(), FLOATS])
+def test_lengths_through_memory_that_the_device_reads(proto, monkeypatch):
+    """Here both are this machine's memory. What former calls left behind the length is not seen."""
+    taken = []
+    monkeypatch.setattr(inference_session, "pinned_memory", lambda device: taken.append(device) or tvm.cpu())
+    found = compiled(proto, "3..13")
+    random, kept = np.random.default_rng(3), []
+    for length in (13, 3, 4, *random.integers(3, 14, 6)):
+        for call in found._first._host_calls.values():
+            for array in list(call.inputs.values())[:-1]:
+                array[...] = np.nan if array.dtype.kind == "f" else 1
+        x = drawn(proto, int(length), int(length))
+        (got,), wanted = found.run(x), expected(proto, x)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        kept.append((got, got.copy()))
+    assert len(taken) == len(found._first._host_calls) > 1
+    for got, before in kept:
+        np.testing.assert_array_equal(got, before)  # results are the caller's
+    with pytest.raises(UserError, match="float16"):
+        found.run(np.asarray(x, "float16"))
+    (got,) = found.run(tvm.runtime.tensor(x))  # no array: the general way
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

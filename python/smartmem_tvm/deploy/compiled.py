@@ -14,7 +14,7 @@ from ..analysis.texel_reads import TexelReads
 from ..huge_pages import use_huge_pages
 from ..ir.cache_rows import caches_of
 from ..ir.public_functions import default_function, entry_functions, public_functions
-from ..ir.several_sizes import functions_of_length, size_functions, tile_groups
+from ..ir.several_sizes import size_functions, tile_groups
 from ..narrow import OUTPUT_TYPES, as_stated, stated_types
 from ..target import device_of, has_textures, is_gpu, is_opencl
 from .arguments import Parameter, parameters
@@ -103,8 +103,7 @@ class Compiled(Runnable):
         takers = entry_functions(self.graph)
         if device.dlpack_device_type() == tvm.cpu().dlpack_device_type():
             use_huge_pages((each.tensor.data_ptr(), each.nbytes) for each in self.weights)
-        textures, lengths = has_textures(self.target), functions_of_length(self.open)
-        return Machine(self.executable, self.weights, device, textures, takers, self.caches, lengths)
+        return Machine(self.executable, self.weights, device, has_textures(self.target), takers, self.caches)
 
     def _streamed(self) -> StreamedMachine:
         """Return a machine that reads the weights from a file of its own."""

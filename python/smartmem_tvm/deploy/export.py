@@ -254,7 +254,6 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
     """
     import tvm
 
-    from ..ir.several_sizes import functions_of_length
     from ..target import device_of, has_textures
     from .weights import Machine, map_weights
 
@@ -268,8 +267,7 @@ def load(folder: str | Path, memory_budget: int | str | None = None) -> Loaded:
         return Loaded(manifest, _streamed(code, folder, manifest, memory_budget))
     weights = map_weights(folder / WEIGHTS, manifest["weights"])
     takers, caches = list(functions_of(manifest)), cache_plan(manifest)
-    lengths = functions_of_length(manifest.get("open", ()))
-    return Loaded(manifest, Machine(code, weights, device, has_textures(target), takers, caches, lengths))
+    return Loaded(manifest, Machine(code, weights, device, has_textures(target), takers, caches))
 
 
 def _streamed(code: tvm.runtime.Module, folder: Path, manifest: Mapping, budget: int | str | None) -> StreamedMachine:

@@ -13,13 +13,14 @@ import numpy as np
 import tvm
 
 from ..errors import UserError
+from ..ir.mask_positions import LENGTH
 from ..ir.public_functions import MAIN
 from ..tune.host import process_cpus
 from .arguments import Parameter, TensorKind, arguments
 from .bound import Bound, Plan
 from .bound_length import BoundLength
 from .direct_call import DirectCall, gives_plain, is_plain
-from .host_call import HostCall, pinned_memory
+from .host_call import HostCall, PinnedCall, is_small, pinned_memory
 from .outputs import Output
 from .several_sizes import SizeChoice
 from .tiles import Tiles
@@ -66,7 +67,8 @@ class Session:
     choose: SizeChoice | None = None
     tiles: Tiles | None = None
     every: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    _direct: dict[str | None, DirectCall] = field(default_factory=dict, init=False, repr=False)
+    _direct: dict[str | None, DirectCall | PinnedCall] = field(default_factory=dict, init=False, repr=False)
+    _host_calls: dict[str, HostCall | None] = field(default_factory=dict, init=False, repr=False)
 
     def another(self) -> Session:
         """Return another session of the same model.
@@ -81,12 +83,12 @@ class Session:
     def run(self, /, *inputs, function: str | None = None, **named) -> list[np.ndarray]:
         """Run a function of the model; see `Compiled.run`."""
         if function is None and self.tiles is not None:
-            return self.tiles.run(self.run, inputs, named)
+            return self.tiles.run(self.run, inputs, named, self._pinned)
         if function is None and self.choose is not None:
             function = self.choose(inputs, named)
         with self.turn:
             direct = self._direct.get(function)
-            if direct is not None and hasattr(_thread, "kept"):
+            if direct is not None and (hasattr(_thread, "kept") or not self.vm.on_cpu):
                 found = direct.run(inputs, named)
                 if found is not None:
                     return found
@@ -164,15 +166,29 @@ class Session:
         return Bound(plan, self.vm[name], self._at_turn, inputs, outputs or {}, states or {})
 
     def host_call(self, function: str) -> HostCall | None:
-        """Return a call of a function with caches through memory that both the device and this machine read.
+        """Return a call of a function with caches or a length through memory that the device and this machine read.
 
         None if there is no such memory, or the function may not copy its inputs first.
         """
-        memory, held = pinned_memory(self.vm.device), self.vm.caches
-        plain = all(isinstance(each.kind, TensorKind) and not each.kind.stated for each in self.functions[function])
-        if memory is None or held is None or not held.plan.last or not plain:
+        memory, params = pinned_memory(self.vm.device), self.functions[function]
+        plain = all(isinstance(each.kind, TensorKind) and not each.kind.stated for each in params)
+        if memory is None or not self._copies_inputs(function) or not plain:
             return None
-        return HostCall(self.vm[function], self.functions[function], memory, self.vm.device, self._at_turn)
+        return HostCall(self.vm[function], params, memory, self.vm.device, self._at_turn)
+
+    def _copies_inputs(self, function: str) -> bool:
+        """Whether a function copies its inputs first (`FixAddresses`)."""
+        held, params = self.vm.caches, self.functions[function]
+        return bool(held is not None and held.plan.last) or bool(params and params[-1].name == LENGTH)
+
+    def _pinned(self, function: str, values: Sequence, fill: Callable, take: Callable) -> list[np.ndarray] | None:
+        """Run a function with a length as `HostCall.run` does; None if it has no such call, or takes other types."""
+        if function not in self._host_calls:
+            self._host_calls[function] = self.host_call(function)
+        call = self._host_calls[function]
+        if call is None or not call.takes(values):
+            return None
+        return self.stated(call.run(fill, take), function)
 
     @contextlib.contextmanager
     def _at_turn(self) -> Iterator[None]:
@@ -194,9 +210,21 @@ class Session:
         run = self.vm[name]
         result = run(*arguments(name, params, inputs, named, self.vm.device, self.vm.tensor))
         arrays = self.stated(to_numpy(result), name)
-        if self.vm.on_cpu and function not in self._direct and is_plain(params) and gives_plain(result, arrays, known):
-            self._direct[function] = DirectCall(run, params, known)
+        if function not in self._direct and is_plain(params) and gives_plain(result, arrays, known):
+            direct = self._direct_call(name, arrays)
+            if direct is not None:
+                self._direct[function] = direct
         return arrays
+
+    def _direct_call(self, name: str, outputs: Sequence[np.ndarray]) -> DirectCall | PinnedCall | None:
+        """Return a fast call of a function with plain inputs and outputs; None if the device has none."""
+        params, run = self.functions[name], self.vm[name]
+        if self.vm.on_cpu:
+            return DirectCall(run, params, self.outputs.get(name, ()))
+        memory = pinned_memory(self.vm.device)
+        if memory is None or not is_small(params, outputs):
+            return None
+        return PinnedCall(HostCall(run, params, memory, self.vm.device, reads=self._copies_inputs(name)), params)
 
     def _named(self, name: str | None) -> str:
         found = name if name is not None else self.default

@@ -20,6 +20,7 @@ from .arguments import Parameter, TensorKind, foreign, in_order, parameter_of_fi
 _KNOWN = 4096  # shapes of inputs that are remembered: chosen, a megabyte
 Shape = tuple[int, ...]
 Run = Callable[..., list[np.ndarray]]
+Pinned = Callable[..., list[np.ndarray] | None]
 
 
 def length_of(groups: Sequence[Mapping], function: str) -> list[Parameter]:
@@ -65,7 +66,9 @@ class Tiles:
         self._groups = [_kind(each)(each, functions) for each in groups]
         self._known: dict[tuple, tuple[_Group, int]] = {}  # shapes of the inputs -> their group, and the items
 
-    def run(self, run: Run, inputs: Sequence, named: Mapping[str, object]) -> list[np.ndarray]:
+    def run(
+        self, run: Run, inputs: Sequence, named: Mapping[str, object], pinned: Pinned = lambda *_: None
+    ) -> list[np.ndarray]:
         """Run the tiles that take the inputs, and return the outputs in order.
 
         Parameters
@@ -74,6 +77,9 @@ class Tiles:
             ``run(*inputs, function=name)``: run a tile.
         inputs, named
             As for `Runnable.run`.
+        pinned : callable
+            ``pinned(function, values, fill, take)``: run the function of a capacity through memory that a GPU reads, as
+            `HostCall.run` does, for inputs of these types; None if that cannot be.
 
         Raises
         ------
@@ -84,7 +90,7 @@ class Tiles:
         if values is None:
             return run(*inputs, function=self._first, **named)  # which refuses them
         group, count = self._found(values) or self._group_of(values)
-        return group.run(run, values, count)
+        return group.run(run, values, count, pinned)
 
     def at_length(self, inputs: Mapping[str, object]) -> AtLength | None:
         """Return the function that takes buffers of these inputs at their length; None if only items are open.
@@ -178,7 +184,7 @@ class _Group:
         """Return the capacity for inputs that fit; None for items."""
         return None
 
-    def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
+    def run(self, run: Run, values: Sequence, count: int, pinned: Pinned) -> list[np.ndarray]:
         """Run the tiles of inputs that fit."""
         if count in self._tiles:
             return run(*values, function=self._tiles[count]["function"])
@@ -215,14 +221,27 @@ class Capacities(_Group):
     def _capacity(self, count: int) -> int:
         return next(each for each in self._tiles if each >= count)
 
-    def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
+    def run(self, run: Run, values: Sequence, count: int, pinned: Pinned) -> list[np.ndarray]:
         """Run the capacity of inputs that fit."""
         capacity = self._capacity(count)
+        name = self._tiles[capacity]["function"]
+
+        def fill(arrays: list[np.ndarray]) -> None:
+            for array, value, share in zip(arrays, values, self._inputs):  # the last one is the length
+                beginning(array, share, count)[...] = value
+            arrays[-1][...] = count
+
+        def take(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            return [beginning(*pair, count).copy() for pair in zip(arrays, self._outputs, strict=True)]
+
+        found = pinned(name, values, fill, take)
+        if found is not None:
+            return found
         length = np.array([count], "int64")
         given = list(values)
         if capacity > count:
             given = [longer(*pair, capacity, count) for pair in zip(values, self._inputs, strict=True)]
-        results = run(*given, length, function=self._tiles[capacity]["function"])
+        results = run(*given, length, function=name)
         return [before_length(*pair, count) for pair in zip(results, self._outputs, strict=True)]
 
 
@@ -258,7 +277,7 @@ class ItemsOfLength(Capacities):
             if share is not None
         )
 
-    def run(self, run: Run, values: Sequence, count: int) -> list[np.ndarray]:
+    def run(self, run: Run, values: Sequence, count: int, pinned: Pinned) -> list[np.ndarray]:
         """Run the capacity for one item after the other."""
         inputs, outputs = self._around["inputs"], self._around["outputs"]
         arrays = [value if share is None else array_in(value) for value, share in zip(values, inputs, strict=True)]
@@ -266,7 +285,7 @@ class ItemsOfLength(Capacities):
         parts = []
         for number in range(items):
             given = [_items(*pair, number, 1, items) for pair in zip(arrays, inputs, strict=True)]
-            parts.append(super().run(run, given, count))
+            parts.append(super().run(run, given, count, pinned))
         return [_joined(pieces, share) for pieces, share in zip(zip(*parts), outputs, strict=True)]
 
 

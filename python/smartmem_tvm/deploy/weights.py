@@ -78,9 +78,6 @@ class Machine(relax.VirtualMachine):
         The functions that take the weights: `ir.public_functions.entry_functions` of the compiled module.
     caches : CachePlan, optional
         The caches, of which each machine has its own.
-    lengths : collection of str
-        Functions whose last input is the length of a call (`ir.several_sizes.functions_of_length`). On a GPU it is
-        copied to one address for all calls, which recorded kernels read.
     """
 
     def __init__(
@@ -91,7 +88,6 @@ class Machine(relax.VirtualMachine):
         textures: bool = False,
         functions: Collection[str] = (MAIN,),
         caches: CachePlan | None = None,
-        lengths: Collection[str] = (),
     ):
         self.device = device if device is not None else tvm.cpu()
         super().__init__(code, [self.device] * (1 + len(SCOPES) if textures else 1))
@@ -100,8 +96,6 @@ class Machine(relax.VirtualMachine):
         self._functions = frozenset(functions)
         self.caches = HeldCaches(caches, self.device) if caches else None
         self._saved: set[str] = set()
-        self._lengths = frozenset() if self.on_cpu else frozenset(lengths)
-        self._length = tvm.runtime.empty((1,), "int64", self.device) if self._lengths else None
 
     @property
     def on_cpu(self) -> bool:
@@ -126,7 +120,7 @@ class Machine(relax.VirtualMachine):
         """
         weights = [Weight(tensor) for tensor in self._weights]  # already on the device
         caches = self.caches.plan if self.caches is not None else None
-        return Machine(self._code, weights, self.device, self._textures, self._functions, caches, self._lengths)
+        return Machine(self._code, weights, self.device, self._textures, self._functions, caches)
 
     def tensor(self, array: np.ndarray) -> tvm.runtime.Tensor:
         """Return an array on the device, as functions take it."""
@@ -154,7 +148,7 @@ class Machine(relax.VirtualMachine):
         """Return TVM's time evaluator; for functions with weights, it takes the model's inputs only."""
         clock = super().time_evaluator(function, device, **numbers)
         weights = self._weights if function in self._functions else ()
-        timed = lambda *tensors: clock(*self._given(function, tensors), *weights)  # noqa: E731
+        timed = lambda *tensors: clock(*tensors, *weights)  # noqa: E731
         return timed if self.caches is None else self.caches.called(function, timed, whole=True)
 
     def __getitem__(self, name: str):
@@ -170,8 +164,7 @@ class Machine(relax.VirtualMachine):
             return function
         if self.caches is not None and self.caches.plan.last and not whole:
             return self._bound_last(name)
-        plain = not self._weights and name not in self._lengths
-        bound = function if plain else (lambda *inputs: function(*self._given(name, inputs), *self._weights))
+        bound = (lambda *inputs: function(*inputs, *self._weights)) if self._weights else function
         return bound if self.caches is None else self.caches.called(name, bound, whole)
 
     def _bound_last(self, name: str) -> Callable:
@@ -184,13 +177,6 @@ class Machine(relax.VirtualMachine):
             self.save_function(name, saved, *self.caches.of(name), *self._weights)
             self._saved.add(saved)
         return self.caches.without(name, super().__getitem__(saved))
-
-    def _given(self, function: str, inputs: tuple) -> tuple:
-        """Return the inputs of a function, its length at the address that it has in all calls."""
-        if function not in self._lengths:
-            return inputs
-        inputs[-1].copyto(self._length)
-        return *inputs[:-1], self._length
 
 
 def _placed(weights: Sequence[Weight], device: tvm.runtime.Device) -> tuple[tvm.runtime.Tensor, ...]:

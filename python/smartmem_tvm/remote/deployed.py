@@ -30,7 +30,6 @@ from ..deploy.weights import Machine, map_weights
 from ..errors import UserError, reason_of
 from ..executor.readings import MODEL, evaluator_clock, one_by_one
 from ..ir.public_functions import MAIN
-from ..ir.several_sizes import functions_of_length
 from ..target import device_kind, has_textures, host_triple
 from ..tune.parameters import arguments, as_parameters
 from .session import Session
@@ -76,8 +75,7 @@ class Deployed:
         weights = map_weights(folder / WEIGHTS, self.manifest["weights"])
         plan, textures = cache_plan(self.manifest), has_textures(target)
         functions = [each["function"] for each in self.manifest.get("sizes", ())] or [MAIN]
-        lengths = functions_of_length(self.manifest.get("open", ()))
-        self.machine = Machine(code, weights, self.device, textures, functions, plan, lengths)
+        self.machine = Machine(code, weights, self.device, textures, functions, plan)
         self._session = session
 
     def _describe(self, function: str) -> None:

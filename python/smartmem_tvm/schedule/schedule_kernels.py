@@ -13,12 +13,13 @@ from tvm.target import Target
 from ..ir.exchange_constants import constant_operands
 from ..ir.kernel import CONSTANTS, POSITIONS
 from ..ir.walk import contains
-from ..target import launches_early
+from ..target import Limits, is_gpu, launches_early
 from .choose import choose, rules_for
 from .core.decisions import DECISIONS, given_rule, in_force
 from .core.plans import PLAN, plan_on
 from .core.positions import positions_of, with_zeros
 from .core.rule import RULE, SCHEDULED, Rule, is_open, record_on, target_of
+from .gpu.end_blocks import with_ends
 from .gpu.fallback import on_threads
 
 _CALL_PACKED = ir.Op.get("tirx.tvm_call_packed")
@@ -61,7 +62,8 @@ class ScheduleKernels:
                 with positions_of(func):
                     result[name] = self._schedule(func, name.name_hint)
             if isinstance(func, tirx.PrimFunc) and POSITIONS in (func.attrs or {}):
-                result[name] = with_zeros(result[name])
+                done, target = with_zeros(result[name]), target_of(func, name.name_hint)
+                result[name] = with_ends(done, Limits.of(target).processors) if is_gpu(target) else done
         return result
 
     def _schedule(self, func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:

@@ -12,11 +12,13 @@ import smartmem_tvm as sm
 from cache_updates import Update
 from doc_blocks import ROOT
 from module_lines import module_lines
+from open_models import dims, sentence
 from smartmem_tvm import Options
 from smartmem_tvm.deploy import build
 from smartmem_tvm.deploy.weights import lift_weights
 from smartmem_tvm.frontend import from_onnx
 from smartmem_tvm.ir.kernel import CACHE_AXIS
+from smartmem_tvm.ir.several_sizes import size_functions
 from smartmem_tvm.target import parse_target
 from smartmem_tvm.transform import FixAddresses, KeepCaches, WriteInPlace
 
@@ -72,9 +74,7 @@ def test_a_token_is_one_recorded_run_on_cuda():
         "position_ids",
     ]
     assert len(lowered.kernels_per_graph) == 1
-    values = [each.value for block in main.body.blocks for each in block.bindings]
-    calls = [each for each in values if isinstance(each, tvm.ir.Call) and isinstance(each.op, tvm.ir.GlobalVar)]
-    assert len(calls) <= 4 and lowered.kernels_per_graph[0] >= 2
+    assert len(calls_of(main)) <= 4 and lowered.kernels_per_graph[0] >= 2
 
 
 def test_on_a_gpu_kernels_compute_the_rows_that_they_write():
@@ -103,3 +103,22 @@ def test_on_a_gpu_one_kernel_writes_the_rows_of_keys_and_values():
         written = [each for each in values if isinstance(each, tvm.ir.Call) and each.args and each.args[0] in writers]
         calls[name] = [len(each.attrs.inplace_indices) for each in written]
     assert calls == {"llvm": [1, 1, 1, 1], "opencl": [2, 2]}
+
+
+def test_each_capacity_of_an_open_length_is_one_recorded_run_on_cuda():
+    """With the options of `compile`: kernels read the length and the inputs where they are copied to."""
+    proto = sentence()
+    target = parse_target("cuda")
+    with target:
+        graph = build.optimize(from_onnx(proto, dims(proto, "3..13")))
+        after = {}
+        lowered = build.lower(graph, target, Options(), lambda phase, mod: after.__setitem__(phase, mod))
+    assert len(lowered.kernels_per_graph) == len(size_functions(graph)) > 1
+    main = after["cuda_graph"]["main_1"]
+    read = [call for call in calls_of(main) if any(each.same_as(main.params[1]) for each in call.args)]
+    assert len(read) == 1  # the copy of the length
+
+
+def calls_of(function):
+    values = [each.value for block in function.body.blocks for each in block.bindings]
+    return [each for each in values if isinstance(each, tvm.ir.Call) and isinstance(each.op, tvm.ir.GlobalVar)]

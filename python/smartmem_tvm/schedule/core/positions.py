@@ -25,7 +25,7 @@ _VECTOR = 64  # numbers that a vectorized loop of zeros writes at most; chosen: 
 
 
 @dataclass(frozen=True, eq=False)
-class _Positions:
+class Positions:
     """The result of a kernel, how much of its `axis` is before the length, and the tensor with the length."""
 
     output: object
@@ -40,23 +40,24 @@ class _Positions:
         return end if str(dtype) == "int64" else tirx.Cast(dtype, end)
 
 
-_POSITIONS: ContextVar[_Positions | None] = ContextVar("positions of the kernel", default=None)
+_POSITIONS: ContextVar[Positions | None] = ContextVar("positions of the kernel", default=None)
 
 
-def _of(func: tirx.PrimFunc) -> _Positions | None:
+def positions_on(func: tirx.PrimFunc) -> Positions | None:
+    """Return the positions of a kernel; None if it has none, or computes all of them."""
     if POSITIONS not in (func.attrs or {}):
         return None
     place, axis, zeros, *extent = map(int, func.attrs[POSITIONS])
     length = func.params[place]
     if str(length.dtype) != "int64" or shape_of(length) != (1,):
         raise ValueError(f"argument {place} of a kernel with positions is no length")
-    return _Positions(func.params[-1], length, axis, Extent(*extent), bool(zeros))
+    return Positions(func.params[-1], length, axis, Extent(*extent), bool(zeros))
 
 
 @contextmanager
 def positions_of(func: tirx.PrimFunc) -> Iterator[None]:
     """Let rules end loops behind the length within the context, if the kernel has one."""
-    token = _POSITIONS.set(_of(func))
+    token = _POSITIONS.set(positions_on(func))
     try:
         yield
     finally:
@@ -140,7 +141,7 @@ def before_length(first: tirx.BufferStore, body: tirx.Stmt) -> tirx.Stmt:
 
 def with_zeros(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a kernel that writes zeros behind the length at its end, if its readers need them."""
-    positions = _of(func)
+    positions = positions_on(func)
     if positions is None or not positions.zeros:
         return func
     root = func.body.block
@@ -151,7 +152,7 @@ def with_zeros(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_body(s_tir.SBlockRealize([], True, filled))
 
 
-def _zeros(positions: _Positions) -> tirx.Stmt:
+def _zeros(positions: Positions) -> tirx.Stmt:
     output, axis = positions.output, positions.axis
     shape = shape_of(output)
     with index_type("int64"):

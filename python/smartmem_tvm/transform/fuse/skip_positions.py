@@ -35,13 +35,23 @@ class SkipPositions:
     length as an input and an attribute (`ir.kernel.POSITIONS`), which rules follow (`schedule.core.positions`). Where
     sums multiply the positions with zero, the kernel ends with a loop that writes zeros there.
 
+    On GPUs no kernel writes such zeros: there it leaves out nothing, and what it reads is computed.
+
     Refused are tensors that something reads in another way, and functions without a length.
+
+    Parameters
+    ----------
+    zeros : bool
+        Whether kernels can write zeros behind the length.
     """
+
+    def __init__(self, zeros: bool = True):
+        self.zeros = zeros
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every dataflow function of `mod`."""
         takes = any(isinstance(func, relax.Function) and _length(func) is not None for func in mod.functions.values())
-        return rewrite_graphs(mod, lambda graph: _Skips(graph).run()) if takes else mod
+        return rewrite_graphs(mod, lambda graph: _Skips(graph, self.zeros).run()) if takes else mod
 
 
 def _length(func: relax.Function):
@@ -56,6 +66,7 @@ def _length(func: relax.Function):
 @dataclass
 class _Skips:
     graph: Graph
+    writes_zeros: bool = True
     unread: dict = field(default_factory=dict)  # variable -> axes
     zeros: dict = field(default_factory=dict)  # variable -> axes along which its kernel writes zeros
     log: list[dict] = field(default_factory=list)
@@ -122,11 +133,16 @@ class _Skips:
         unread = self.unread.get(node.var, {})
         if reduces(kernel.kernel):  # zeros that it computes anyway, whatever reads them, as windows do
             unread = {**self.zeros.get(node.var, {}), **unread}
-        self.unread[node.var] = _with_zeros_once(unread)
+        self.unread[node.var] = self._left_out(unread)
         found = kernel.unread(self.unread[node.var])
         for buffer, arg in zip(kernel.kernel.inputs, node.args, strict=True):
             if isinstance(arg, ir.Var):
                 self._meet(arg, found.get(buffer, {}))
+
+    def _left_out(self, axes: Axes) -> Axes:
+        """Return the axes that a kernel may leave out; it writes zeros along one axis at most."""
+        zeros = [axis for axis, (word, _) in axes.items() if word == ZEROS][: int(self.writes_zeros)]
+        return {axis: each for axis, each in axes.items() if each[0] == ANYTHING or axis in zeros}
 
     def _mark(self, node: Node, axes: Axes) -> None:
         """Give a kernel the length, and the axis along which it may end early."""
@@ -144,9 +160,3 @@ class _Skips:
     def _with_length(self, node: Node, buffer) -> Node:
         kernel = replace(node.kernel, inputs=(*node.kernel.inputs, buffer))
         return Node(node.var, node.value, [*node.args, self.length], kernel, members=node.members, views=node.views)
-
-
-def _with_zeros_once(axes: Axes) -> Axes:
-    """Return axes, at most one of them with zeros, as a kernel writes zeros along one axis."""
-    zeros = [axis for axis, (word, _) in axes.items() if word == ZEROS]
-    return {axis: each for axis, each in axes.items() if each[0] == ANYTHING or axis == zeros[0]}

@@ -14,7 +14,7 @@ from ...ir.several_sizes import takes_length
 
 @tvm.transform.module_pass(opt_level=0, name="smartmem.FixAddresses")
 class FixAddresses:
-    """Copy the inputs of a function with caches first, and make its caches the last of its parameters.
+    """Copy the inputs of a function with caches or a length first, and make its caches the last of its parameters.
 
     Before::
 
@@ -26,26 +26,22 @@ class FixAddresses:
             ids_here = copy(ids); positions_here = copy(positions)
             ...                                          # of these, and past
 
-    A recorded run holds the addresses of its tensors. The caller's inputs come anew for each token, so that kernels
+    A recorded run holds the addresses of its tensors. The caller's inputs come anew for each call, so that kernels
     that read them cannot be recorded; copies lie in memory that is planned. Parameters from attribute ``num_input`` on,
     which `deploy.weights.lift_weights` sets, have one address in all calls, as weights have; caches are among them.
-    `deploy.caches` passes them there on GPUs. The length of a model with an open one is such a parameter, too, which
-    `deploy.weights` passes: kernels all over the network read it. Other inputs of such a model are not copied.
+    `deploy.caches` passes them there on GPUs. The inputs of a model with an open length are copied, too: kernels all
+    over the network read the length, and inputs are no longer than its capacity.
     Functions with neither stay as they are. Refused is nothing.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx) -> tvm.IRModule:
         """Apply to every public function of `mod` that has caches or takes a length."""
-        names = [name for name in public_functions(mod) if caches_of(mod[name])]
-        open_length = [name for name in public_functions(mod) if takes_length(mod[name])]
-        if not names and not open_length:
+        names = [name for name in public_functions(mod) if caches_of(mod[name]) or takes_length(mod[name])]
+        if not names:
             return mod
         builder = relax.BlockBuilder(mod)  # which adds equal kernels once
         for name in names:
             builder.update_func(mod.get_global_var(name), _fixed(mod[name], builder))
-        for name in open_length:
-            function = mod[name]
-            builder.update_func(mod.get_global_var(name), function.with_attr(FIXED_FROM, len(function.params) - 1))
         return builder.get()
 
 
