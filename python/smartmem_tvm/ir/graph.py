@@ -21,7 +21,7 @@ from ..tables.fusion_policy import MOST_INPUTS
 from .check_maps import Tensors, check_rewritten, check_same, checks_maps
 from .compose import fresh, merge, merge_equal, output_of, simplify, tidy
 from .index_map import variables
-from .kernel import Kernel, Opaque, emit, factors_attr, parse, shape_of, substitute
+from .kernel import KEY_AXIS, Kernel, Opaque, emit, factors_attr, parse, shape_of, substitute
 from .movement import movement
 from .recent import Recent
 from .sizes import LARGE, STORABLE, data_bytes
@@ -233,10 +233,17 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     if reason:
         return Node(var, value, reason=reason, members=[label])
     args = list(arguments.fields) if isinstance(arguments, relax.Tuple) else [arguments]
-    node = Node(var, value, args, whole, members=[label], attrs=factors_attr(mod[gvar]))
-    if len(whole.outputs) == 1:
+    node = Node(var, value, args, whole, members=[label], attrs=_kept_attrs(mod[gvar]))
+    # A number of keys is no tensor that the stages read: schedules do.
+    if len(whole.outputs) == 1 and KEY_AXIS not in node.attrs:
         normalise(node, part, [args[position] for position in live])
     return node
+
+
+def _kept_attrs(func: tirx.PrimFunc) -> dict:
+    """Return the attributes without which a kernel would be another one."""
+    attrs = func.attrs or {}
+    return {**factors_attr(func), **({KEY_AXIS: list(map(int, attrs[KEY_AXIS]))} if KEY_AXIS in attrs else {})}
 
 
 def _parse(func: tirx.PrimFunc, label: str) -> tuple[Kernel | None, Kernel | None, list[int], str]:
