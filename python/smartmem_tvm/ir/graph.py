@@ -37,6 +37,7 @@ _normal: WeakSet[Kernel] = WeakSet()
 _written: WeakKeyDictionary[Kernel, tirx.PrimFunc] = WeakKeyDictionary()
 # A later read through a view would see the overwritten tensor: functions with these calls are not rewritten.
 IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
+_CALL_IN_PLACE = ir.Op.get(IN_PLACE[0])
 
 
 @dataclass(eq=False)
@@ -423,7 +424,7 @@ def rewrite_graphs(mod: IRModule, rewrite: Callable[[Graph], list[dict]]) -> IRM
 
 
 def launches(mod: IRModule, without: Collection[str] = ()) -> Counter:
-    """Count the calls of each kernel; calls in the bodies of loops and branches count once.
+    """Count the calls of each kernel, also of those that write in place; calls in loops and branches count once.
 
     Parameters
     ----------
@@ -431,7 +432,8 @@ def launches(mod: IRModule, without: Collection[str] = ()) -> Counter:
         Names of functions whose calls do not count.
     """
     functions = [f for g, f in mod.functions_items() if isinstance(f, relax.Function) and g.name_hint not in without]
-    return Counter(call.args[0] for func in functions for call in _kernel_calls_of(func))
+    calls = (call for func in functions for call in collect(func, ir.Call) if call.op in (CALL_TIR, _CALL_IN_PLACE))
+    return Counter(call.args[0] for call in calls)
 
 
 def private_calls(mod: IRModule) -> dict[ir.GlobalVar, list[ir.Call]]:
