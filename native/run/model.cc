@@ -244,11 +244,7 @@ void Model::Bind(const SizeInfo& size, Bound* bound) {
 
 void Model::UseSize(size_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (is_open()) {
-    std::vector<NamedShape> shapes;
-    for (const TensorInfo& each : manifest_.sizes[number].inputs) shapes.emplace_back(each.name, each.shape);
-    return AskFor(Ask(manifest_, shapes));
-  }
+  if (is_open()) return AskFor(OwnSize(manifest_, number));
   if (number == chosen_) return;
   results_.clear();
   outputs_.clear();

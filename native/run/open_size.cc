@@ -281,6 +281,22 @@ HostTensor BeforeLength(const HostTensor& whole, const Places& places, int64_t l
   return part;
 }
 
+AskedSize Asked(const Manifest& manifest, const OpenGroup& group, int64_t count, int64_t around) {
+  AskedSize asked{&group, count, around, manifest.sizes[group.tiles.front().size].inputs};
+  for (size_t i = 0; i < asked.inputs.size(); ++i) {
+    Shape shape = asked.inputs[i].shape;
+    Along(group.along.inputs[i], count, &shape);
+    if (group.around) Along(group.around->inputs[i], around, &shape);
+    Reshape(std::move(shape), &asked.inputs[i]);
+  }
+  return asked;
+}
+
+AskedSize OwnSize(const OpenGroup& group, const OpenTile& tile, const Manifest& manifest) {
+  const int64_t count = std::clamp(tile.items, group.along.least, group.along.most);
+  return Asked(manifest, group, count, group.around ? group.around->least : 1);
+}
+
 HostTensors RunPositions(const AskedSize& asked, const HostTensors& inputs, const RunSize& run) {
   const OpenGroup& group = *asked.group;
   const auto enough = [&](const OpenTile& tile) { return tile.items >= asked.count; };
@@ -300,22 +316,23 @@ AskedSize Ask(const Manifest& manifest, const std::vector<NamedShape>& shapes) {
   for (const OpenGroup& group : manifest.open) {
     const std::vector<TensorInfo>& inputs = manifest.sizes[group.tiles.front().size].inputs;
     if (!Fits(group, inputs, shapes)) continue;
-    AskedSize asked{&group, 0, 1, inputs};
-    const char* what = group.length ? "positions" : "items";
-    const int64_t own = std::clamp(group.tiles.front().items, group.along.least, group.along.most);
-    asked.count = Counted(manifest, group.along, inputs, shapes, what).value_or(own);
-    if (group.around) {
-      asked.around = Counted(manifest, *group.around, inputs, shapes, "items").value_or(group.around->least);
-    }
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      Shape shape = inputs[i].shape;
-      Along(group.along.inputs[i], asked.count, &shape);
-      if (group.around) Along(group.around->inputs[i], asked.around, &shape);
-      Reshape(std::move(shape), &asked.inputs[i]);
-    }
-    return asked;
+    const AskedSize own = OwnSize(group, group.tiles.front(), manifest);
+    const auto count = Counted(manifest, group.along, inputs, shapes, group.length ? "positions" : "items");
+    std::optional<int64_t> around;
+    if (group.around) around = Counted(manifest, *group.around, inputs, shapes, "items");
+    return Asked(manifest, group, count.value_or(own.count), around.value_or(own.around));
   }
   RefuseShapes(manifest, shapes);
+}
+
+AskedSize OwnSize(const Manifest& manifest, size_t size) {
+  for (const OpenGroup& group : manifest.open) {
+    for (const OpenTile& tile : group.tiles) {
+      if (tile.size == size) return OwnSize(group, tile, manifest);
+    }
+  }
+  TVM_FFI_THROW(ValueError) << "size " << size << " is none of the open dimension: compile the model again.";
+  __builtin_unreachable();
 }
 
 HostTensors RunOpen(const AskedSize& asked, const HostTensors& inputs, const RunSize& run) {

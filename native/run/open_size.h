@@ -31,6 +31,8 @@ using RunSize = std::function<HostTensors(size_t size, const HostTensors& inputs
 // Returns the size that has inputs of these shapes; an input that is not named follows from the others. Without any it
 // is that of the first function. Throws if the model takes no such shapes.
 AskedSize Ask(const Manifest& manifest, const std::vector<NamedShape>& shapes);
+// Returns the size that a function computes at once, or the nearest one that a call may have.
+AskedSize OwnSize(const Manifest& manifest, size_t size);
 
 // Returns the results for whole inputs.
 HostTensors RunOpen(const AskedSize& asked, const HostTensors& inputs, const RunSize& run);
