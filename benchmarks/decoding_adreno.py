@@ -38,7 +38,7 @@ def network(rows: int, layers: int) -> Decoder:
 
 
 def needed_bytes(sizes: Decoder, precision: str) -> int:
-    """Return the bytes that a token has to read: weights in the type of the precision, and caches, which are float32."""
+    """Return the bytes that a token has to read: weights in the precision's type, and caches, which are float32."""
     weights = token_bytes(sizes, FLOAT32) // (2 if precision == "half" else 1)
     return weights + sizes.capacity * row_bytes(sizes)
 
@@ -63,7 +63,10 @@ def token(mod, sizes: Decoder, precision: str, memory: str) -> dict:
     nbytes, needed = sum(each["bytes"] for each in kernels), needed_bytes(sizes, precision)
     code = [each for each in compiled if not each["refused"]]
     return {
-        **{"rows": sizes.capacity, "layers": sizes.layers, "precision": precision, "memory": memory},
+        "rows": sizes.capacity,
+        "layers": sizes.layers,
+        "precision": precision,
+        "memory": memory,
         "kernels": sum(each["launches"] * each["kernels"] for each in kernels),
         "bytes": nbytes,
         "needed_bytes": needed,
@@ -119,17 +122,15 @@ def measured(rows: int, layers: int, precisions, memories) -> Iterator[dict]:
 
 def tables(results: list[dict]) -> str:
     """Return the tables of docs/decoding.md."""
-    lines = [
-        "| precision | weights in | rows | kernels | MB | of weights and caches | registers | waves | scratch |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    titles = ("precision", "weights in", "rows", "kernels", "MB", "of weights and caches", "instructions")
+    titles += ("registers", "waves", "scratch")
+    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for each in results:
         of_needed = f"{each['bytes'] / 1e6:.1f} | **{each['of_needed']:.3f}x**"
-        code = f"{each['most_registers']} | {each['least_waves']} | {each['scratch']}"
+        code = f"{each['instructions']:,} | {each['most_registers']} | {each['least_waves']} | {each['scratch']}"
         facts = f"| {each['precision']} | {each['memory']} | {each['rows']:,} | {each['kernels']}"
         lines.append(f"{facts} | {of_needed} | {code} |")
-    chosen = next((each for each in results if (each["precision"], each["memory"]) == ("half", "textures")), None)
-    chosen = next((each for each in reversed(results) if each["memory"] == "textures"), chosen)
+    chosen = next((each for each in reversed(results) if each["memory"] == "textures"), None)
     return "\n".join([*lines, "", *_one_by_one(chosen)] if chosen else lines)
 
 

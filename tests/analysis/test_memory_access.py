@@ -237,7 +237,7 @@ def test_a_loop_has_at_most_the_trips_of_any_thread():
             for t in T.thread_binding(64, thread="threadIdx.x"):
                 for k in range(T.min(g, 5)):
                     with T.sblock("B"):
-                        i, j, m = T.axis.remap("SSS", [g, t, k])
+                        j, m = T.axis.remap("SS", [t, k])
                         B[m, j] = A[m, j]
 
     got = kernel_accesses(triangle, ADRENO, ALL)

@@ -247,7 +247,9 @@ def test_on_opencl(case, tmp_path):
         outcome = call(
             *(folder, "--input", f"x={tmp_path}/x.npy", "--output", tmp_path / "results", "--repeat", "2", "--json"),
             program=there / "smartmem_run",
-            **{"POCL_DEVICES": "pthread", "HOME": str(tmp_path), "SMARTMEM_OPENCL_CACHE": "0"},
+            POCL_DEVICES="pthread",
+            HOME=str(tmp_path),
+            SMARTMEM_OPENCL_CACHE="0",
         )
         assert outcome.code == 0, outcome.err
         got = np.load(outcome.data["outputs"][0]["file"])

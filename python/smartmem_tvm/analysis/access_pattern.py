@@ -131,7 +131,8 @@ def _with_all_keys(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if given is None:
         return func
     cache, axis = int(given[0]), int(given[1])
-    length = next(each for each in reversed(func.params) if str(each.dtype) == "int64")  # results and workspaces: floats
+    # The last input: the results and workspaces behind it are floats.
+    length = next(each for each in reversed(func.params) if str(each.dtype) == "int64")
     keys = tirx.const(int(func.params[cache].shape[axis]), "int64")
 
     def known(load: ir.TensorLoad):
