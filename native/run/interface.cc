@@ -142,6 +142,8 @@ int32_t smartmem_run_size_count(const smartmem_run_model* model) {
   return static_cast<int32_t>(model->model.size_count());
 }
 
+int32_t smartmem_run_is_open(const smartmem_run_model* model) { return model->model.is_open() ? 1 : 0; }
+
 int smartmem_run_use_size(smartmem_run_model* model, int32_t size) {
   return Guarded([&] {
     CheckIndex(size, model->model.size_count(), "size");

@@ -58,6 +58,10 @@ class Value {
     Refuse(*folder_);
   }
 
+  bool IsNull() const { return value_ == nullptr; }
+
+  bool IsList() const { return value_.try_cast<json::Array>().has_value(); }
+
   std::optional<Value> Find(const char* key) const {
     const auto object = As<json::Object>();
     const auto found = object.find(String(key));
@@ -210,6 +214,79 @@ SizeInfo Size(const std::string& folder, const Value& value, std::string functio
   return size;
 }
 
+std::vector<OpenPlace> Places(const Value& value) {
+  std::vector<OpenPlace> places;
+  const auto add = [&](const Value& each) {
+    OpenPlace place{each["axis"].Size(), static_cast<int64_t>(each["each"].Size()), 0, 1};
+    if (const std::optional<Value> more = each.Find("more")) place.more = more->As<int64_t>();
+    if (const std::optional<Value> step = each.Find("step")) place.step = step->As<int64_t>();
+    places.push_back(place);
+  };
+  if (value.IsList()) {
+    value.ForEach(add);
+  } else if (!value.IsNull()) {
+    add(value);
+  }
+  return places;
+}
+
+OpenRange Range(const std::string& folder, const Value& value) {
+  OpenRange range;
+  range.least = static_cast<int64_t>(value["least"].Size());
+  range.most = static_cast<int64_t>(value["most"].Size());
+  value["inputs"].ForEach([&](const Value& each) { range.inputs.push_back(Places(each)); });
+  value["outputs"].ForEach([&](const Value& each) { range.outputs.push_back(Places(each)); });
+  if (range.least < 1 || range.most < range.least) Refuse(folder);
+  return range;
+}
+
+// Refuses places that a function does not have, of inputs with `items`, and numbers with which none could be counted.
+void CheckPlaces(const std::string& folder, const OpenRange& range, const SizeInfo& size, int64_t items, bool several) {
+  constexpr int64_t kLargest = int64_t{1} << 31;  // of a number: products of two do not overflow
+  if (range.inputs.size() != size.inputs.size() || range.outputs.size() != size.outputs.size()) Refuse(folder);
+  if (range.most > kLargest || items < 1 || items > kLargest) Refuse(folder);
+  const auto check = [&](const std::vector<OpenPlace>& places) {
+    if (places.size() > 1 && !several) Refuse(folder);
+    for (const OpenPlace& each : places) {
+      const bool counts = each.each >= 1 && each.each < kLargest && each.step >= 1;
+      if (!counts || each.more <= -kLargest || each.more >= kLargest) Refuse(folder);
+    }
+  };
+  for (const std::vector<OpenPlace>& each : range.outputs) check(each);
+  for (size_t i = 0; i < size.inputs.size(); ++i) {
+    check(range.inputs[i]);
+    const std::vector<int64_t>& shape = size.inputs[i].shape;
+    for (const OpenPlace& each : range.inputs[i]) {
+      if (each.axis >= shape.size() || shape[each.axis] != each.each * items) Refuse(folder);
+    }
+  }
+}
+
+OpenGroup Group(const std::string& folder, const Value& value, std::vector<SizeInfo>* sizes) {
+  OpenGroup group;
+  group.along = Range(folder, value);
+  if (const std::optional<Value> length = value.Find("length")) group.length = length->As<bool>();
+  if (const std::optional<Value> around = value.Find("around")) group.around = Range(folder, *around);
+  value["tiles"].ForEach([&](const Value& each) {
+    const std::string function = each["function"].Text();
+    const auto is = [&](const SizeInfo& size) { return size.function == function; };
+    const auto found = std::find_if(sizes->begin(), sizes->end(), is);
+    if (found == sizes->end() || !found->caches.empty()) Refuse(folder);
+    const auto items = static_cast<int64_t>(each["items"].Size());
+    CheckPlaces(folder, group.along, *found, items, group.length);
+    if (group.around) CheckPlaces(folder, *group.around, *found, 1, false);
+    found->length = group.length;
+    group.tiles.push_back({static_cast<size_t>(found - sizes->begin()), items, static_cast<int64_t>(each["cost"].Size())});
+  });
+  if (group.tiles.empty() || (group.around && !group.length)) Refuse(folder);
+  const auto smaller = [](const OpenTile& one, const OpenTile& other) { return one.items < other.items; };
+  if (group.length) {
+    std::sort(group.tiles.begin(), group.tiles.end(), smaller);
+    if (group.tiles.back().items < group.along.most) Refuse(folder);
+  }
+  return group;
+}
+
 WeightPlace Weight(const Value& value) {
   WeightPlace place;
   place.offset = value["offset"].Size();
@@ -272,10 +349,6 @@ Manifest ReadManifest(const std::string& folder) {
   manifest.library = all["library"].Text();
   ReadTarget(folder, all, &manifest);
   manifest.streamed = all.Find("stream").has_value();
-  if (all.Find("open")) {
-    TVM_FFI_THROW(ValueError) << folder << " has an open dimension, which this program does not know: compile the model "
-                              << "at a size, or at a list of sizes in braces.";
-  }
   if (const std::optional<Value> sizes = all.Find("sizes")) {
     if (manifest.streamed) {
       TVM_FFI_THROW(ValueError) << folder << " has several sizes and a memory budget, which this program does not know "
@@ -285,6 +358,9 @@ Manifest ReadManifest(const std::string& folder) {
     if (manifest.sizes.empty()) Refuse(folder);
   } else {
     manifest.sizes.push_back(Size(folder, all, "main"));
+  }
+  if (const std::optional<Value> open = all.Find("open")) {
+    open->ForEach([&](const Value& each) { manifest.open.push_back(Group(folder, each, &manifest.sizes)); });
   }
   all["weights"].ForEach([&](const Value& each) { manifest.weights.push_back(Weight(each)); });
   for (const auto& [file, sum] : all["sha256"].As<json::Object>()) {

@@ -145,17 +145,41 @@ void Model::Start() {
   }
   if (manifest_.device == kDLCPU) caches_ = CachesInOneBlock(manifest_);
   bound_.resize(manifest_.sizes.size());
+  if (is_open()) return AskFor(Ask(manifest_, {}));
   Chosen();
 }
 
-Model::Bound& Model::Chosen() {
-  std::optional<Bound>& bound = bound_[chosen_];
+Model::Bound& Model::BoundAt(size_t size) {
+  std::optional<Bound>& bound = bound_[size];
   if (!bound) {
     Bound made;
-    Bind(manifest_.sizes[chosen_], &made);
+    Bind(manifest_.sizes[size], &made);
     bound = std::move(made);
   }
   return *bound;
+}
+
+// Uses a size of an open dimension; inputs that were given for another shape are not kept.
+void Model::AskFor(AskedSize asked) {
+  const auto same = [&](const std::unique_ptr<AskedSize>& each) {
+    return each->group == asked.group && each->count == asked.count && each->around == asked.around;
+  };
+  auto found = std::find_if(known_.begin(), known_.end(), same);
+  if (found == known_.end()) found = known_.insert(known_.end(), std::make_unique<AskedSize>(std::move(asked)));
+  HostTensors held;
+  std::vector<bool> given;
+  for (size_t i = 0; i < (*found)->inputs.size(); ++i) {
+    const TensorInfo& info = (*found)->inputs[i];
+    const bool kept = i < held_.size() && held_given_[i] && held_[i].info.shape == info.shape;
+    held.push_back(kept ? std::move(held_[i]) : HostTensor{info, {}});
+    given.push_back(kept);
+  }
+  held_ = std::move(held);
+  held_given_ = std::move(given);
+  results_.clear();
+  outputs_.clear();
+  whole_.clear();
+  asked_ = found->get();
 }
 
 Tensor Model::Cache(const TensorInfo& info) {
@@ -205,6 +229,10 @@ void Model::Bind(const SizeInfo& size, Bound* bound) {
     bound->arguments.insert(bound->arguments.begin() + static_cast<ptrdiff_t>(at), Cache(cache.tensor));
     for (size_t& place : bound->places) place += place >= at;
   }
+  if (size.length) {
+    bound->length = Tensor::Empty(tvm::ffi::Shape({1}), DLDataType{kDLInt, 64, 1}, device_);
+    bound->arguments.push_back(*bound->length);
+  }
   bound->arguments.insert(bound->arguments.end(), weights_.begin(), weights_.end());
   bound->given.assign(size.inputs.size(), false);
   const auto arity = Method(*machine_, "get_function_arity", manifest_.folder);
@@ -216,6 +244,7 @@ void Model::Bind(const SizeInfo& size, Bound* bound) {
 
 void Model::UseSize(size_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_open()) return AskFor(OwnSize(manifest_, number));
   if (number == chosen_) return;
   results_.clear();
   outputs_.clear();
@@ -229,6 +258,10 @@ void Model::UseSize(size_t number) {
 }
 
 void Model::ChooseSize(const std::vector<NamedShape>& shapes) {
+  if (is_open()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return AskFor(Ask(manifest_, shapes));
+  }
   for (size_t number = 0; number < manifest_.sizes.size(); ++number) {
     if (Takes(manifest_.sizes[number], shapes)) return UseSize(number);
   }
@@ -245,28 +278,72 @@ void Model::ChooseSize(const std::vector<NamedShape>& shapes) {
 
 void Model::SetInput(const std::string& name, const void* data, uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Bound& bound = Chosen();
   const size_t index = Index(inputs(), name, "input");
   CheckBytes(inputs()[index], bytes, "input");
+  if (is_open()) {
+    const char* numbers = static_cast<const char*>(data);
+    held_[index].data.assign(numbers, numbers + bytes);
+    held_given_[index] = true;
+    return;
+  }
+  Bound& bound = Chosen();
   if (bytes > 0) bound.arguments[bound.places[index]].cast<Tensor>().CopyFromBytes(data, bytes);
   bound.given[index] = true;
 }
 
-void Model::Run() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const Bound& bound = Chosen();
-  const std::vector<std::string>& names = manifest_.sizes[chosen_].outputs;
-  for (size_t i = 0; i < bound.given.size(); ++i) {
-    if (bound.given[i]) continue;
+void Model::NeedInputs(const std::vector<bool>& given) const {
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i]) continue;
     TVM_FFI_THROW(ValueError) << "input '" << inputs()[i].name << "' was not given: set all inputs before the "
                               << "first run.";
   }
+}
+
+void Model::Run() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  NeedInputs(is_open() ? held_given_ : Chosen().given);
   results_.clear();  // their memory may be reused
   outputs_.clear();
+  whole_.clear();
+  if (is_open()) {
+    const auto run = [this](size_t size, const HostTensors& given, int64_t length) {
+      return RunAt(size, given, length);
+    };
+    whole_ = RunOpen(*asked_, held_, run);
+    for (const HostTensor& each : whole_) outputs_.push_back(each.info);
+    return;
+  }
+  results_ = Results(chosen_);
+  const std::vector<std::string>& names = manifest_.sizes[chosen_].outputs;
+  for (size_t i = 0; i < results_.size(); ++i) outputs_.push_back(Described(names[i], results_[i]));
+}
+
+// Runs the function of a size with other inputs, and returns copies of its results.
+HostTensors Model::RunAt(size_t size, const HostTensors& inputs, int64_t length) {
+  Bound& bound = BoundAt(size);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].data.empty()) continue;
+    bound.arguments[bound.places[i]].cast<Tensor>().CopyFromBytes(inputs[i].data.data(), inputs[i].data.size());
+  }
+  if (bound.length) bound.length->CopyFromBytes(&length, sizeof length);
+  HostTensors found;
+  for (const Tensor& each : Results(size)) {
+    HostTensor copy{Described(manifest_.sizes[size].outputs[found.size()], each), {}};
+    copy.data.resize(copy.info.bytes);
+    if (!copy.data.empty()) each.CopyToBytes(copy.data.data(), copy.data.size());
+    found.push_back(std::move(copy));
+  }
+  return found;
+}
+
+// Runs the function of a size with the inputs that are bound, and returns its results without caches.
+std::vector<Tensor> Model::Results(size_t size) {
+  const Bound& bound = BoundAt(size);
+  const std::vector<std::string>& names = manifest_.sizes[size].outputs;
   std::vector<Tensor> results;
   Flatten(Call(bound.function, bound.arguments), &results);
   tvm::runtime::DeviceAPI::Get(device_)->StreamSync(device_, nullptr);
-  const std::vector<CacheInfo>& caches = manifest_.sizes[chosen_].caches;
+  const std::vector<CacheInfo>& caches = manifest_.sizes[size].caches;
   std::vector<bool> kept(results.size(), false);
   for (const CacheInfo& cache : caches) {
     if (cache.result < kept.size()) kept[cache.result] = true;
@@ -278,8 +355,7 @@ void Model::Run() {
     TVM_FFI_THROW(ValueError) << manifest_.folder << " lists " << names.size() << " outputs, and its code "
                               << "returns " << results.size() << ": compile the model again.";
   }
-  for (size_t i = 0; i < results.size(); ++i) outputs_.push_back(Described(names[i], results[i]));
-  results_ = std::move(results);
+  return results;
 }
 
 void Model::NeedRun() const {
@@ -298,6 +374,10 @@ void Model::GetOutput(const std::string& name, void* data, uint64_t bytes) {
   NeedRun();
   const size_t index = Index(outputs_, name, "output");
   CheckBytes(outputs_[index], bytes, "output");
+  if (is_open()) {
+    std::copy(whole_[index].data.begin(), whole_[index].data.end(), static_cast<char*>(data));
+    return;
+  }
   if (bytes > 0) results_[index].CopyToBytes(data, bytes);
 }
 

@@ -19,10 +19,9 @@
 
 #include "libraries.h"
 #include "manifest.h"
+#include "open_size.h"
 
 namespace smartmem::run {
-
-using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
 // All functions are thread-safe: one mutex serializes them.
 class Model {
@@ -31,13 +30,17 @@ class Model {
 
   const char* device() const { return manifest_.device == kDLCPU ? "cpu" : "opencl"; }
   size_t size_count() const { return manifest_.sizes.size(); }
-  const std::vector<TensorInfo>& inputs() const { return manifest_.sizes[chosen_].inputs; }
+  bool is_open() const { return !manifest_.open.empty(); }
+  const std::vector<TensorInfo>& inputs() const {
+    const AskedSize* asked = asked_;
+    return asked != nullptr ? asked->inputs : manifest_.sizes[chosen_].inputs;
+  }
   size_t output_count() const { return manifest_.sizes[chosen_].outputs.size(); }
   const TensorInfo& Output(size_t index);  // throws before the first run
 
   // From here on inputs and runs are those of this size; inputs that it was given before are kept.
   void UseSize(size_t number);
-  // Uses the first size whose inputs have these shapes; throws if there is none.
+  // Uses the first size whose inputs have these shapes, also of an open dimension; throws if there is none.
   void ChooseSize(const std::vector<NamedShape>& shapes);
   void SetInput(const std::string& name, const void* data, uint64_t bytes);
   void Run();
@@ -55,10 +58,16 @@ class Model {
     std::vector<tvm::ffi::Any> arguments;  // inputs and caches in the model's order, then weights or their stream
     std::vector<size_t> places;            // of the inputs among the arguments
     std::vector<bool> given;
+    std::optional<tvm::runtime::Tensor> length;  // of the positions of a call, for a function that takes it
   };
 
   void Start();
-  Bound& Chosen();
+  Bound& Chosen() { return BoundAt(chosen_); }
+  Bound& BoundAt(size_t size);
+  void AskFor(AskedSize asked);
+  void NeedInputs(const std::vector<bool>& given) const;
+  std::vector<tvm::runtime::Tensor> Results(size_t size);
+  HostTensors RunAt(size_t size, const HostTensors& inputs, int64_t length);
   void Bind(const SizeInfo& size, Bound* bound);
   tvm::runtime::Tensor Cache(const TensorInfo& info);
   void NeedRun() const;
@@ -71,6 +80,13 @@ class Model {
   std::atomic<size_t> chosen_{0};
   std::vector<std::optional<Bound>> bound_;
   std::map<std::string, tvm::runtime::Tensor> caches_;  // by the names of their inputs; all sizes share them
+
+  // Of a model with an open dimension: the sizes that were asked for, of which descriptions stay valid, the one in use,
+  // its inputs, which of them were given, and its results.
+  std::vector<std::unique_ptr<AskedSize>> known_;
+  std::atomic<const AskedSize*> asked_{nullptr};
+  HostTensors held_, whole_;
+  std::vector<bool> held_given_;
 
   std::mutex mutex_;
   std::vector<tvm::runtime::Tensor> results_;

@@ -61,8 +61,12 @@ SMARTMEM_RUN_API const char* smartmem_run_device(const smartmem_run_model* model
 SMARTMEM_RUN_API int32_t smartmem_run_size_count(const smartmem_run_model* model);
 SMARTMEM_RUN_API int smartmem_run_use_size(smartmem_run_model* model, int32_t size);  // from 0
 // Uses the size whose inputs have the names and shapes of `count` tensors, of which nothing else is read.
+// An input that is not among them follows from the others.
 SMARTMEM_RUN_API int smartmem_run_choose_size(smartmem_run_model* model, const smartmem_run_tensor* shapes,
                                               int32_t count);
+// 1 if a dimension is open: `smartmem_run_choose_size` then takes any size in its range, of which inputs that had other
+// shapes are to be set again. The sizes that are counted are those of its tiles, or its capacities.
+SMARTMEM_RUN_API int32_t smartmem_run_is_open(const smartmem_run_model* model);
 
 SMARTMEM_RUN_API int32_t smartmem_run_input_count(const smartmem_run_model* model);
 SMARTMEM_RUN_API int smartmem_run_describe_input(const smartmem_run_model* model, int32_t index,

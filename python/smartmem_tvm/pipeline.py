@@ -257,6 +257,8 @@ PHASES = (
     Phase("merge_chains", ("merge-chains",), _chains),
     # Before layouts are chosen: products want another order of their operands than windows.
     Phase("channels", ("widen-groups", "pack-channels"), _cuda, option="schedule"),
+    # Before tensors are placed, as what lies between scores and values is then no tensor any more.
+    Phase("lengths", ("bound-keys",), _textures),
     # After all fusion: the memory of a tensor depends on the kernels that finally write and read it.
     Phase("textures", ("place-textures",), _textures),
     Phase("layout", ("select-layout", "plan-layout"), _selects_layout),

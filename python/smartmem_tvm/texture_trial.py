@@ -12,10 +12,12 @@ from tvm import tirx
 
 from .analysis.kernel_time import kernel_seconds
 from .errors import UserError
+from .ir.kernel import KEY_AXIS
 from .ir.texels import is_texture, read_singly
 from .planner.texture_choice import PlacementTrial
 from .schedule import ScheduleKernels
 from .schedule.core.nest import memory_only
+from .schedule.gpu.attention.over_keys import GpuOverKeys
 from .schedule.schedule_kernels import kernel_rules
 from .target import named_device
 from .transform.layout.check_textures import CheckTextures
@@ -68,6 +70,8 @@ class TextureTrial:
         rule = kernel_rules(scheduled)["it"]
         if rule["catch_all"] and any(map(is_texture, kernel.params)):
             return PlacementTrial(f"no rule but {rule['name']} knows it")
+        if KEY_AXIS in (kernel.attrs or {}) and rule["name"] != GpuOverKeys().name:
+            return PlacementTrial(f"{rule['name']} would read all keys of the cache, and not up to a length")
         staged = StageTexels()(scheduled)["it"]
         measured, singly = self.measured(kernel, scheduled), read_singly(staged)
         if self.device is None:

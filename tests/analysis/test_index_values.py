@@ -54,6 +54,17 @@ def test_what_is_read_from_memory_may_be_any_element():
     assert got.min() >= 100 and got.max() < 133 and len(np.unique(got)) > 1
 
 
+def test_a_remainder_has_the_sign_of_the_dividend():
+    """Ids may count from the end: ``truncmod(truncmod(id, n) + n, n)`` is how kernels take them."""
+    indices, id_ = Indices([K, J]), K * 5 - J * 3
+    n = tirx.const(6, "int64")
+    got = Values(indices, AT)
+    ids = AT[0] * 5 - AT[1] * 3
+    np.testing.assert_array_equal(got[indices.number(tirx.truncmod(id_, n))], np.fmod(ids, 6))
+    wrapped = got[indices.number(tirx.truncmod(tirx.truncmod(id_, n) + n, n))]
+    np.testing.assert_array_equal(wrapped, ids % 6)
+
+
 def test_other_variables_and_functions_are_none():
     indices = Indices([K])
     with pytest.raises(NoIndex, match="no integer arithmetic"):

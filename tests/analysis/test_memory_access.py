@@ -14,6 +14,7 @@ from memory_kernels import GROUP, N, copy, matmul, stencil, transposed, vector_c
 from smartmem_tvm.analysis import access_pattern
 from smartmem_tvm.analysis.access_pattern import Unmodelled, launches
 from smartmem_tvm.analysis.memory_access import Accesses, Effort, kernel_accesses, usual_effort
+from smartmem_tvm.ir.kernel import KEY_AXIS
 from smartmem_tvm.tables.targets import TARGETS
 
 ADRENO, CPU, H100 = TARGETS["adreno-740"], TARGETS["cpu"], TARGETS["h100"]
@@ -227,6 +228,36 @@ def test_loops_that_depend_on_data_are_not_guessed():
 
     with pytest.raises(Unmodelled, match="While"):
         kernel_accesses(search, CPU)
+
+
+def test_a_loop_has_at_most_the_trips_of_any_thread():
+    @T.prim_func(s_tir=True)
+    def triangle(A: T.Buffer((8, 64), "float32"), B: T.Buffer((8, 64), "float32")):
+        for g in T.thread_binding(8, thread="blockIdx.x"):
+            for t in T.thread_binding(64, thread="threadIdx.x"):
+                for k in range(T.min(g, 5)):
+                    with T.sblock("B"):
+                        j, m = T.axis.remap("SS", [t, k])
+                        B[m, j] = A[m, j]
+
+    got = kernel_accesses(triangle, ADRENO, ALL)
+    assert got.loads == got.stores == 64 * (0 + 1 + 2 + 3 + 4 + 5 + 5 + 5)
+
+
+def test_a_loop_whose_trips_are_data_is_not_guessed():
+    @T.prim_func(s_tir=True)
+    def some(count: T.Buffer((1,), "int64"), A: T.Buffer((8, 64), "float32"), B: T.Buffer((8, 64), "float32")):
+        for t in T.thread_binding(64, thread="threadIdx.x"):
+            for k in range(T.min(count[0], T.int64(8))):
+                with T.sblock("B"):
+                    m, j = T.axis.remap("SS", [k, t])
+                    B[m, j] = A[m, j]
+
+    with pytest.raises(Unmodelled, match="the extent of loop k is not a constant"):
+        kernel_accesses(some, ADRENO)
+    # Attention over a cache has such a loop, and a length among its inputs: then all rows of the cache are counted.
+    bounded = some.with_attr(KEY_AXIS, [1, 0, 2])
+    assert kernel_accesses(bounded, ADRENO).loads == kernel_accesses(bounded, ADRENO).stores == 8 * 64
 
 
 def test_sums():

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``smartmem accesses``: what a network asks of a device that is not there."""
 
+import sys
 from dataclasses import fields
 
+import onnx
 import pytest
 
+from doc_blocks import ROOT
 from smartmem_tvm.analysis.memory_access import Accesses
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from decoder_network import CONCAT, ELEMENTS, Decoder
 
 COUNTS = {field.name for field in fields(Accesses)}
 
@@ -14,7 +20,7 @@ def test_json(smartmem, model_path):
     outcome = smartmem("accesses", model_path, "--target", "adreno-740", "--json")
     assert outcome.code == 0, outcome.err
     data = outcome.data
-    assert set(data) == {"model", "target", "device", "sides"}
+    assert set(data) == {"model", "target", "device", "sides", "left_out"} and data["left_out"] == {}
     assert data["device"]["name"] == "adreno-740" and "l2_bytes" in data["device"]["estimates"]
     sides = data["sides"]
     assert list(sides) == ["tvm_default", "tvm_textures", "elimination", "layout", "smartmem"]
@@ -55,6 +61,31 @@ def test_a_step_that_is_switched_off_is_no_column(smartmem, model_path, switches
     data = smartmem("accesses", model_path, "--target", "adreno-740", *switches, "--json").data
     assert list(data["sides"]) == ["tvm_default", "tvm_textures", *steps]
     assert data["sides"]["smartmem"]["texel_loads"] == 0
+
+
+def test_a_model_that_keeps_its_caches(smartmem, tmp_path):
+    """Kernels that write rows, and attention up to a length, are counted; TVM's schedules for Adreno know neither."""
+    onnx.save(Decoder(layers=1, form=CONCAT).model(), tmp_path / "model.onnx")
+    arguments = ("accesses", tmp_path / "model.onnx", "--target", "adreno-740", "--cache", "auto:64")
+    outcome = smartmem(*arguments, "--json")
+    assert outcome.code == 0, outcome.err
+    ours = outcome.data["sides"]["smartmem"]
+    assert ours["not_modelled"] == 0 and list(outcome.data["left_out"]) == ["TVM textures"]
+    names = [each["kernel"] for each in ours["kernels"]]
+    assert sum(name.startswith("write_rows") for name in names) == 1  # keys and values of the layer
+    (attention,) = [each for each in ours["kernels"] if "softmax" in each["kernel"] or "_sof" in each["kernel"]]
+    rows = 2 * 2 * 64 * 4  # both caches: heads, rows, numbers
+    assert attention["loads"] >= rows / 4
+    assert "TVM textures is left out" in smartmem(*arguments).out
+
+
+def test_each_size_of_a_list(smartmem, tmp_path):
+    onnx.save(Decoder(layers=1, tokens="tokens", form=ELEMENTS, capacity=32).model(), tmp_path / "model.onnx")
+    shapes = [word for name in ("input_ids", "position_ids") for word in ("--shape", f"{name}:1,{{1,4}}")]
+    outcome = smartmem("accesses", tmp_path / "model.onnx", "--cache", "auto", *shapes, "--json")
+    assert outcome.code == 0, outcome.err
+    one, four = outcome.data["sizes"]
+    assert one["sides"]["smartmem"]["stores"] < four["sides"]["smartmem"]["stores"]
 
 
 def test_a_target_without_a_row(smartmem, model_path):

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``smartmem isa``: kernels as Mesa's compiler has them, with a recorded answer of it, and with Mesa itself."""
 
+import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from smartmem_tvm import mesa_folder
 from smartmem_tvm.tools.isa import compiler
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from decoder_network import ELEMENTS, Decoder
 
 RECORDED = Path(__file__).parents[1] / "tools" / "isa" / "samples" / "adreno740.txt"
 NAMES = {f"/w/x/{number}.cl": name for number, name in enumerate(("half_product", "lane", "nested", "refused"))}
@@ -80,6 +85,26 @@ def test_a_compiled_folder(smartmem, model_path, recorded, tmp_path):
     assert [each["kernel"] for each in outcome.data["kernels"]] == [each["kernel"] for each in from_file]
     assert outcome.data["target"] == "adreno-740" and outcome.data["kernels"][0]["launches"] is None
     assert not recorded, {name: (recorded[name][1], programs[name][1]) for name in recorded}  # the same programs
+
+
+def test_a_model_that_keeps_its_caches(smartmem, recorded, tmp_path):
+    """Of a file at each size, and of a folder that holds both: the same kernels."""
+    onnx.save(Decoder(layers=1, tokens="tokens", form=ELEMENTS, capacity=32).model(), tmp_path / "model.onnx")
+    shapes = [word for name in ("input_ids", "position_ids") for word in ("--shape", f"{name}:1,{{1,4}}")]
+    asked = (tmp_path / "model.onnx", "--target", "adreno-740", "--cache", "auto", *shapes)
+    outcome = smartmem("isa", *asked, "--json")
+    assert outcome.code == 0, outcome.err
+    for size in outcome.data["sizes"]:
+        rules = [each["rule"] for each in size["kernels"]]
+        assert "GpuOverKeys" in rules
+        (writer,) = [each for each in size["kernels"] if each["kernel"].startswith("write_rows")]
+        assert writer["launches"] == 1
+    assert smartmem("compile", *asked, "-o", tmp_path / "folder").code == 0
+    of_folder = smartmem("isa", tmp_path / "folder", "--json")
+    assert of_folder.code == 0, of_folder.err
+    assert any(each["kernel"].startswith("write_rows") for each in of_folder.data["kernels"])
+    refused = smartmem("isa", tmp_path / "folder", "--cache", "auto")
+    assert refused.code == 2 and "--cache does nothing here" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from doc_blocks import ROOT
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from decoder_network import ELEMENTS, Decoder
 
+TARGETS = ("opencl", "opencl-texture")  # with textures, caches are in buffers beside them
+
 
 @pytest.mark.device
 @pytest.mark.parametrize(
@@ -23,8 +25,9 @@ from decoder_network import ELEMENTS, Decoder
         Update("pairs", (3, 2, 8, 4), 2, 2, own=True),
     ],
 )
-def test_rows_are_written_on_the_device(update):
-    session = sm.compile(sm.from_onnx(update.model()), "opencl", sm.Options(caches=True)).session()
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_are_written_on_the_device(update, target):
+    session = sm.compile(sm.from_onnx(update.model()), target, sm.Options(caches=True)).session()
     random = np.random.default_rng(0)
     past = np.zeros(update.shape, "float32")
     for _ in range(4):
@@ -36,13 +39,14 @@ def test_rows_are_written_on_the_device(update):
 
 
 @pytest.mark.device
-def test_a_decoder_writes_the_ids_of_a_cpu():
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_decoder_writes_the_ids_of_a_cpu(target):
     """Prompts in parts, padded ones, and two decoders: a recorded run of kernels holds the addresses of its own."""
-    network = Decoder(layers=1, tokens="tokens", form=ELEMENTS)
+    network = Decoder(layers=1, tokens="tokens", form=ELEMENTS, capacity=32)
     shapes = [{"input_ids": (1, count), "position_ids": (1, count)} for count in (1, 4)]
     mod = sm.from_onnx(network.model(), shapes)
     plain = sm.Decoder(sm.compile(mod, options=sm.Options(caches=True, schedule=False, fuse_attention=False)))
-    compiled = sm.compile(mod, "opencl", sm.Options(caches=True))
+    compiled = sm.compile(mod, target, sm.Options(caches=True))
     decoders = [sm.Decoder(compiled) for _ in range(2)]
     for prompt in ([5], [1, 2, 3], [7, 0, 9, 9, 4, 1]):
         want = plain.generate(prompt, 8)

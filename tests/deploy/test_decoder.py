@@ -270,8 +270,6 @@ def test_sizes_must_have_the_same_caches():
 
 def test_what_has_no_caches_yet_is_refused():
     mod = sm.from_onnx(Update("where", (1, 2, 4, 2), 2, 1).model())
-    with pytest.raises(UserError, match="Caches are kept in buffers of CPUs, CUDA and OpenCL"):
-        sm.compile(mod, "adreno-740", sm.Options(caches=True))
     with pytest.raises(UserError, match="memory budget"):
         sm.compile(mod, options=sm.Options(caches=True, memory_budget=10**6))
 

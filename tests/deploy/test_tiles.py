@@ -98,13 +98,6 @@ def test_a_manifest_with_other_tiles_is_refused(folder, tmp_path):
             export.load(tmp_path / "out").run(np.zeros((3, 16), "float32"))
 
 
-def test_the_runner_refuses_it(folder, tmp_path):
-    from smartmem_tvm.remote.runner import export_runner
-
-    with pytest.raises(UserError, match="has an open dimension, which the program without Python does not cut"):
-        export_runner(folder, tmp_path / "runner")
-
-
 def test_compiled_and_loaded_have_the_same_tiles(loaded):
     compiled = smartmem_tvm.compile(smartmem_tvm.from_onnx(layers(), {"x": ("2..9", 16)}))
     assert compiled.open == loaded.open and compiled.session().tiles is not None

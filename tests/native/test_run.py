@@ -221,7 +221,6 @@ DAMAGES = {
     "has code for 3 inputs and weights and lists 2": edit(weights=[]),
     "lists 1 outputs, and its code returns 2": edit(outputs=["y"]),
     "was written in format 4, and this program reads formats 5 to 9": edit(format=4),
-    "has an open dimension, which this program does not know": edit(open=[]),
     "is not the one that was written": edit(sizes=[{}]),
     "has several sizes and a memory budget": edit(sizes=[{}], stream={}),
     "holds a library without main_7": edit(sizes=[{"function": "main_7", "inputs": [], "outputs": []}]),

@@ -62,7 +62,7 @@ Model Load(const Arguments& arguments) {
 // Chooses among several sizes by the shapes that are asked for, and those of files.
 void ChooseSize(const Arguments& arguments, smartmem_run_model* model) {
   std::map<std::string, std::vector<int64_t>> shapes = arguments.shapes;
-  if (smartmem_run_size_count(model) > 1) {
+  if (smartmem_run_size_count(model) > 1 || smartmem_run_is_open(model) != 0) {
     for (const auto& [name, file] : arguments.inputs) {
       if (const auto shape = ShapeInFile(file)) shapes.emplace(name, *shape);
     }

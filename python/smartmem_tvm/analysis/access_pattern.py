@@ -15,10 +15,12 @@ from functools import cached_property
 
 import tvm
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 
+from ..ir.bounds import NO_BOUND
 from ..ir.guarded_loads import guarded_loads
 from ..ir.index_map import variables
+from ..ir.kernel import KEY_AXIS
 from ..ir.texels import is_texture
 from ..ir.vectorized import is_scalarized
 from ..ir.walk import collect, contains
@@ -110,17 +112,33 @@ class Launch:
 
 
 def launches(func: tirx.PrimFunc) -> list[Launch]:
-    """Return the access pattern of a scheduled PrimFunc.
+    """Return the access pattern of a scheduled PrimFunc; attention over a cache reads all of it.
 
     Raises
     ------
     Unmodelled
         If the number of accesses depends on data.
     """
-    func = _without_blocks(func)
+    func = _without_blocks(_with_all_keys(func))
     walker = _Walker(contains(func.body, tirx.AllocBuffer, lambda allocation: _is_memory(allocation.buffer)))
     walker.kernel(func.body)
     return [launch for launch in walker.found if launch.accesses]
+
+
+def _with_all_keys(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a kernel that reads keys up to a length (`KEY_AXIS`) with the rows of its cache in the length's place."""
+    given = (func.attrs or {}).get(KEY_AXIS)
+    if given is None:
+        return func
+    cache, axis = int(given[0]), int(given[1])
+    # The last input: the results and workspaces behind it are floats.
+    length = next(each for each in reversed(func.params) if str(each.dtype) == "int64")
+    keys = tirx.const(int(func.params[cache].shape[axis]), "int64")
+
+    def known(load: ir.TensorLoad):
+        return keys if load.source.same_as(length) else load
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (ir.TensorLoad, known)))
 
 
 def _without_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -239,15 +257,27 @@ class _Walker:
         return time
 
     def loop(self, stmt: tirx.For, at: _BasicBlock, time: int) -> int:
-        extent = _constant(stmt.extent, f"loop {stmt.loop_var.name}")
+        extent, guards = self.turns(stmt), at.guards
+        if not isinstance(stmt.extent, tirx.IntImm):
+            guards = (*guards, (self.inline(stmt.loop_var - stmt.min < stmt.extent), True))
         launch = self.found[-1]
         if stmt.kind == tirx.ForKind.PARALLEL and not at.loops and not launch.axes:
             self.thread(stmt.loop_var, "parallel", stmt.extent)
-            return self.stmt(stmt.body, _BasicBlock((), at.guards), time)
+            return self.stmt(stmt.body, _BasicBlock((), guards), time)
         scalar = stmt.kind == tirx.ForKind.VECTORIZED and is_scalarized(stmt)
         loop = Loop(stmt.loop_var, self.inline(stmt.min), extent, stmt.kind, scalar=scalar)
-        loop.step = self.stmt(stmt.body, _BasicBlock((*at.loops, loop), at.guards), time) - time
+        loop.step = self.stmt(stmt.body, _BasicBlock((*at.loops, loop), guards), time) - time
         return time + extent * loop.step
+
+    def turns(self, stmt: tirx.For) -> int:
+        """Return the trips of a loop; the most of any thread where their number is arithmetic on threads and loops."""
+        extent = self.inline(stmt.extent)
+        if isinstance(extent, tirx.IntImm):
+            return int(extent)
+        most = sym.Analyzer().const_int_bound(extent).max_value
+        if most >= NO_BOUND or collect(extent, ir.TensorLoad):
+            raise Unmodelled(f"the extent of loop {stmt.loop_var.name} is not a constant")
+        return max(0, int(most))
 
     def thread(self, var: tirx.Var, tag: str, extent) -> None:
         axes = self.found[-1].axes

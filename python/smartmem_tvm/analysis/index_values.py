@@ -12,6 +12,7 @@ from tvm import ir, tirx
 from ..ir.index_map import EVALUATE, is_if_then_else
 
 _MIXED = 2654435761  # Knuth's multiplicative hash
+_OPERATORS = {**EVALUATE, tirx.Mod: np.fmod}  # with the sign of the dividend: ids that may count from the end
 
 
 class NoIndex(Exception):
@@ -78,8 +79,8 @@ class Indices:
 
     def _read(self, expr) -> int:
         kind = type(expr)  # no `isinstance`: for TVM's classes its answer "no" is slow
-        if kind in EVALUATE:
-            return self.part(EVALUATE[kind], self.number(expr.a), self.number(expr.b))
+        if kind in _OPERATORS:
+            return self.part(_OPERATORS[kind], self.number(expr.a), self.number(expr.b))
         if kind is tirx.IntImm:
             return self.constant(int(expr))
         if kind is tirx.Cast:

@@ -11,7 +11,7 @@ from .console import Result, step
 from .explain_schedules import explain_schedules
 from .explain_tables import full_tables, summary_tables
 from .explain_why import explain_why
-from .model import add_compilation, add_memory_budget, add_model, add_threads, import_model, options
+from .model import add_cache, add_compilation, add_memory_budget, add_model, add_threads, import_model, options
 from .several_sizes import at_each_size, has_lists
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_threads(parser)
     add_compilation(parser)
     add_memory_budget(parser)
+    add_cache(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:

@@ -11,7 +11,7 @@ from ..errors import UserError
 from ..tune.host import set_threads
 from .console import Result, decisions_text, step, table, tuning_text
 from .machine_code import COLUMNS, add_machine_code, cells, sentence
-from .model import import_model, options, read_model
+from .model import import_model, options, read_model, with_positions
 from .slow_kernels import print_slow
 
 if TYPE_CHECKING:
@@ -93,9 +93,10 @@ def measured(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Tar
         compiled = compile(mod, target, replace(options(args), cuda_graph=False))
         compiled.build_kernels()
     spec = input_spec(mod)
-    arrays = check_inputs(spec, random_inputs(spec, id_limits(model.proto)))
+    arrays = with_positions(model, check_inputs(spec, random_inputs(spec, id_limits(model.proto))))
     with step("Running"):
-        return _Made(compiled.graph, compiled.rules, compiled.tuning, kernel_times(compiled, arrays))
+        times = kernel_times(compiled, compiled.without_caches(arrays))
+        return _Made(compiled.graph, compiled.rules, compiled.tuning, times)
 
 
 def _schedule(args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target) -> _Made:

@@ -91,7 +91,7 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
             lambda args: args.command is not None, (*COMPILATION, "rtol", "atol"), "--command says what fails, and how"
         ),
     ),
-    "plan": (_for_a_folder("memory_budget", takes=("shape",)), _ONE_SIZE),
+    "plan": (_for_a_folder("memory_budget", "cache", takes=("shape",)), _ONE_SIZE),
     "export": (_for_a_folder("memory_budget"),),
     "export-graph": (
         _for_a_folder(),
@@ -111,10 +111,10 @@ IGNORED: dict[str, tuple[Ignored, ...]] = {
     "isa": (
         Ignored(
             lambda args: args.setup,
-            ("kernel", "gpu", "shape", "value", *(name for name in COMPILATION if name != "target")),
+            ("kernel", "gpu", "shape", "value", "cache", *(name for name in COMPILATION if name != "target")),
             "--setup only gets Mesa's compiler",
         ),
-        Ignored(lambda args: args.model is not None and _COMPILED[0](args), _OF_FOLDER, *_COMPILED[1:]),
+        Ignored(lambda args: args.model is not None and _COMPILED[0](args), (*_OF_FOLDER, "cache"), *_COMPILED[1:]),
         Ignored(lambda args: True, ("schedule", "arena", "cuda_graph"), "it is about code of scheduled kernels"),
     ),
     "stats": (

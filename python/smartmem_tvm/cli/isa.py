@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .console import Result, step, table
-from .model import add_compilation, add_shapes, import_model, options
+from .model import add_cache, add_compilation, add_shapes, import_model, options
+from .several_sizes import at_each_size, has_lists
 
 if TYPE_CHECKING:
     import tvm
@@ -30,6 +31,7 @@ EXAMPLE = """\
   smartmem isa models/swin_t.onnx --target adreno-740 --gpu 660      the same kernels on another Adreno
   smartmem isa models/swin_t.onnx --kernel 4     machine code of the inner loop of kernel 4 (or of a name)
   smartmem isa out                               kernels of a folder of `smartmem compile`
+  smartmem isa llama.onnx --cache auto           a token of a model that keeps its caches
   smartmem isa --setup --target mali-g57         the same for Mali: Debian's packages for arm64, and qemu to run them
   smartmem isa models/swin_t.onnx --target mali-g57                  registers, full or half threads, spills
 
@@ -59,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "instead: get Mesa's compiler for the target's family; says what it fetches, and its size, before it does"
     parser.add_argument("--setup", action="store_true", help=text)
     add_compilation(parser)
+    add_cache(parser)
     parser.set_defaults(target=_TARGET)
 
 
@@ -68,6 +71,8 @@ def execute(args: argparse.Namespace) -> Result:
         raise UserError("smartmem isa takes a MODEL, or --setup to get Mesa's compiler; give one of them.")
     if args.setup:
         return _set_up(args.target)
+    if has_lists(args) and not Path(args.model).is_dir():
+        return at_each_size(args, execute)
     from ..mesa_folder import mesa_version
     from ..tools.isa.compiler import compile_all
     from ..tools.isa.drivers import driver_of
@@ -142,7 +147,7 @@ def _device(args: argparse.Namespace) -> tuple[Gpu, Row, tvm.target.Target]:
     from ..tools.isa.compiler import gpu_of, mali_of, require
 
     if Path(args.model).is_dir():
-        text = read_manifest(Path(args.model), elsewhere=True)["target"]
+        text = read_manifest(Path(args.model), elsewhere=True, several=True)["target"]
         target, named = tvm.target.Target(text), f"The target of {args.model}"
     else:
         target, named = parse_target(args.target), f"Target '{args.target}'"
@@ -173,7 +178,7 @@ def _of_folder(folder: Path) -> _Found:
     from ..deploy.manifest import check_files, read_manifest
     from ..tools.isa.sources import folder_programs
 
-    manifest = read_manifest(folder, elsewhere=True)
+    manifest = read_manifest(folder, elsewhere=True, several=True)
     check_files(folder, manifest)
     sources = folder_programs(folder, manifest["library"])
     if not sources:

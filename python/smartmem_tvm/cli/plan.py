@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from ..whole_file import check_output
 from .console import Result, megabytes, step, table
-from .model import add_compilation, add_memory_budget, add_model, import_model, options
+from .model import add_cache, add_compilation, add_memory_budget, add_model, import_model, options
 from .several_sizes import at_each_size, chosen_function, has_lists
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help=f"show every tensor, and not the {_LARGEST} largest only")
     add_compilation(parser)
     add_memory_budget(parser)
+    add_cache(parser)
 
 
 def execute(args: argparse.Namespace) -> Result:

@@ -291,11 +291,6 @@ def _require_no_open_caches(mod: tvm.IRModule, options: Options) -> None:
 def _require_place_for_caches(target, options: Options) -> None:
     if options.caches and options.memory_budget:
         raise UserError("Caches are no part of what a memory budget counts: leave the budget or the caches out.")
-    if options.caches and has_textures(target):
-        raise UserError(
-            "Caches are kept in buffers of CPUs, CUDA and OpenCL, and this target has textures: use one of these, "
-            "or leave the caches out."
-        )
 
 
 def _require_threads(target, schedule: bool) -> None:

@@ -109,7 +109,7 @@ def rows_in_place(
         caches = [T.arg(name, T.Buffer(_sizes(shape), dtype)) for name in names]
         read = [
             [
-                [T.arg(name, T.Buffer(sizes, kind)) for name, sizes, kind in each]
+                [T.arg(name, T.Buffer(sizes, kind, scope=scope)) for name, sizes, kind, scope in each]
                 for each in (_read("fresh", new, dtype, rows_made), _read("rows", rows, "int64", counted))
             ]
             for rows_made, counted in made
@@ -142,10 +142,10 @@ def _write(cache, value, number, axis: int, at: Sequence) -> None:
 
 
 def _read(name: str, sizes: Sequence[int], dtype: str, made: Kernel | None) -> list[tuple]:
-    """Return (name, sizes, type) of the tensors that a tensor is made of; of itself if nothing makes it."""
+    """Return (name, sizes, type, memory) of the tensors that a tensor is made of; of itself if nothing makes it."""
     if made is None:
-        return [(name, _sizes(sizes), dtype)]
-    return [(each.name, list(each.shape), str(each.dtype)) for each in made.inputs]
+        return [(name, _sizes(sizes), dtype, "global")]
+    return [(each.name, list(each.shape), str(each.dtype), each.scope()) for each in made.inputs]
 
 
 def _value(made: Kernel | None, read: Sequence, at: Sequence):

@@ -21,7 +21,7 @@ from ..tables.fusion_policy import MOST_INPUTS
 from .check_maps import Tensors, check_rewritten, check_same, checks_maps
 from .compose import fresh, merge, merge_equal, output_of, simplify, tidy
 from .index_map import variables
-from .kernel import Kernel, Opaque, emit, factors_attr, parse, shape_of, substitute
+from .kernel import KEY_AXIS, Kernel, Opaque, emit, factors_attr, parse, shape_of, substitute
 from .movement import movement
 from .recent import Recent
 from .sizes import LARGE, STORABLE, data_bytes
@@ -37,6 +37,7 @@ _normal: WeakSet[Kernel] = WeakSet()
 _written: WeakKeyDictionary[Kernel, tirx.PrimFunc] = WeakKeyDictionary()
 # A later read through a view would see the overwritten tensor: functions with these calls are not rewritten.
 IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
+_CALL_IN_PLACE = ir.Op.get(IN_PLACE[0])
 
 
 @dataclass(eq=False)
@@ -233,10 +234,17 @@ def _read_binding(mod: IRModule, binding, parsed: dict) -> Node:
     if reason:
         return Node(var, value, reason=reason, members=[label])
     args = list(arguments.fields) if isinstance(arguments, relax.Tuple) else [arguments]
-    node = Node(var, value, args, whole, members=[label], attrs=factors_attr(mod[gvar]))
-    if len(whole.outputs) == 1:
+    node = Node(var, value, args, whole, members=[label], attrs=_kept_attrs(mod[gvar]))
+    # A number of keys is no tensor that the stages read: schedules do.
+    if len(whole.outputs) == 1 and KEY_AXIS not in node.attrs:
         normalise(node, part, [args[position] for position in live])
     return node
+
+
+def _kept_attrs(func: tirx.PrimFunc) -> dict:
+    """Return the attributes without which a kernel would be another one."""
+    attrs = func.attrs or {}
+    return {**factors_attr(func), **({KEY_AXIS: list(map(int, attrs[KEY_AXIS]))} if KEY_AXIS in attrs else {})}
 
 
 def _parse(func: tirx.PrimFunc, label: str) -> tuple[Kernel | None, Kernel | None, list[int], str]:
@@ -416,7 +424,7 @@ def rewrite_graphs(mod: IRModule, rewrite: Callable[[Graph], list[dict]]) -> IRM
 
 
 def launches(mod: IRModule, without: Collection[str] = ()) -> Counter:
-    """Count the calls of each kernel; calls in the bodies of loops and branches count once.
+    """Count the calls of each kernel, also of those that write in place; calls in loops and branches count once.
 
     Parameters
     ----------
@@ -424,7 +432,8 @@ def launches(mod: IRModule, without: Collection[str] = ()) -> Counter:
         Names of functions whose calls do not count.
     """
     functions = [f for g, f in mod.functions_items() if isinstance(f, relax.Function) and g.name_hint not in without]
-    return Counter(call.args[0] for func in functions for call in _kernel_calls_of(func))
+    calls = (call for func in functions for call in collect(func, ir.Call) if call.op in (CALL_TIR, _CALL_IN_PLACE))
+    return Counter(call.args[0] for call in calls)
 
 
 def private_calls(mod: IRModule) -> dict[ir.GlobalVar, list[ir.Call]]:

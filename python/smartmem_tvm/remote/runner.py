@@ -83,11 +83,6 @@ def export_runner(folder: Path, output: Path, runtime: Path | None = None) -> di
     """
     manifest = read_manifest(folder, elsewhere=True, several=True)
     check_files(folder, manifest)
-    if manifest.get("open"):
-        raise UserError(
-            f"{folder} has an open dimension, which the program without Python does not cut into tiles: compile the "
-            f"model for a list of sizes, as with --shape 'x:{{1,4,8}},3,224,224'."
-        )
     check_output(output)
     parts = _parts(folder, manifest)
     machine = _machine(folder, manifest, runtime)

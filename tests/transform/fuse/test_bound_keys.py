@@ -190,9 +190,10 @@ ON_GPUS = [
 
 
 @pytest.mark.device
+@pytest.mark.parametrize("target", ["opencl", "opencl-texture"])
 @pytest.mark.parametrize("attention", ON_GPUS, ids=lambda a: f"{a.mask}-{a.tokens}-{a.capacity}")
-def test_on_gpus_no_row_behind_the_last_key_is_read(attention):
-    model, random = compiled(attention, "opencl"), np.random.default_rng(attention.capacity)
+def test_on_gpus_no_row_behind_the_last_key_is_read(attention, target):
+    model, random = compiled(attention, target), np.random.default_rng(attention.capacity)
     assert "to the last one" in said(model) and "GpuOverKeys" in {each["name"] for each in model.rules.values()}
     for first in (0, 31, attention.capacity - attention.tokens):
         inputs, last = attention.inputs(random, first), first + attention.tokens

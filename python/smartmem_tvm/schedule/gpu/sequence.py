@@ -9,7 +9,7 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.target import Target
 
-from ...ir.kernel import Kernel, emit
+from ...ir.kernel import KEY_AXIS, Kernel, emit
 from ..core.rule import Rule
 from ..core.sequence import SequenceRule
 from .launch import GpuRule
@@ -22,7 +22,8 @@ class GpuSequence(SequenceRule):
 
     def nest_of(self, rule: Rule, run: Kernel, func: tirx.PrimFunc, target: Target) -> tuple[tirx.Stmt, list] | None:
         """Return the nest and buffers of a run, scheduled as a kernel of its own: window rules fold differently."""
-        found = rule.apply(emit(run, dict(func.attrs or {})), target)
+        attrs = {key: value for key, value in (func.attrs or {}).items() if key != KEY_AXIS}  # a run has no length
+        found = rule.apply(emit(run, attrs), target)
         if found is None:
             return None
         root = found.mod["main"].body.block

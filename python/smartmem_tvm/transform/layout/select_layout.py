@@ -165,8 +165,8 @@ def _select(
 def _slower(graph: Graph, node: Node, chosen: StorageOrder, accepts: Accepts) -> str | None:
     """Return why kernels should keep the present order: their times, or a kernel that cannot be scheduled."""
     kernels = in_order(graph, node, chosen.order)
-    before = {each.var.name: accepts(emit(each.kernel)) for each in kernels}
-    after = {each.var.name: accepts(emit(kernel)) for each, kernel in kernels.items()}
+    before = {each.var.name: accepts(emit(each.kernel, each.attrs)) for each in kernels}
+    after = {each.var.name: accepts(emit(kernel, each.attrs)) for each, kernel in kernels.items()}
     problem = next((f"{name}: {trial.problem}" for name, trial in after.items() if trial.problem is not None), None)
     if problem is not None:
         return f"no rule schedules its kernels in another order; {problem}"

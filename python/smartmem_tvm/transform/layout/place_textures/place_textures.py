@@ -199,7 +199,7 @@ class PlaceTextures:
 
     def _problem(self, nodes: Iterable[Node], forms: Mapping[Movable, TextureForm]) -> str | None:
         for node in nodes:
-            trial = self._trial(node.kernel)
+            trial = self._trial(node, node.kernel)
             if trial.problem is not None:
                 return f"{node.var.name}: {trial.problem}"
             single = [each for each in forms if each.kind == "weight" and trial.singly & set(each.users.get(node, ()))]
@@ -211,14 +211,15 @@ class PlaceTextures:
 
     def _compared(self, before: Mapping[Node, Kernel]) -> Slower | None:
         """Return why the nodes should keep the kernels in `before`; None if the new ones are faster."""
-        trials = {node.var.name: self._trial(node.kernel) for node in before}
+        trials = {node.var.name: self._trial(node, node.kernel) for node in before}
         if all(trial.measured is None and trial.modelled is None for trial in trials.values()):
             return None
-        return slower({node.var.name: self._trial(kernel) for node, kernel in before.items()}, trials)
+        return slower({node.var.name: self._trial(node, kernel) for node, kernel in before.items()}, trials)
 
-    def _trial(self, kernel: Kernel) -> PlacementTrial:
+    def _trial(self, node: Node, kernel: Kernel) -> PlacementTrial:
+        """Return the trial of a kernel with the attributes of a node, which some rules read."""
         if kernel not in self.trials:
-            self.trials[kernel] = self.accepts(emit(kernel))
+            self.trials[kernel] = self.accepts(emit(kernel, node.attrs))
         return self.trials[kernel]
 
 
