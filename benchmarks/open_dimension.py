@@ -96,12 +96,19 @@ def _static(found: Opened, items: int) -> tuple[dict, Compiled, float]:
 
 
 def twenty(least: int, most: int) -> list[int]:
-    """Return sizes to check: both ends, powers of two and numbers beside them, and primes, spread over the range."""
+    """Return sizes to check: both ends, powers of two and numbers beside them, and primes, spread over the range.
+
+    Where these are fewer than 20, the numbers between that are the farthest from them come besides, as far as there are
+    some.
+    """
     primes = [n for n in range(max(2, least), most) if all(n % k for k in range(2, int(n**0.5) + 1))]
     spread = {primes[round(at * (len(primes) - 1) / _SPREAD)] for at in range(_SPREAD + 1)} if primes else set()
     near = sorted(n for k in range(1, 13) for n in (2**k - 1, 2**k, 2**k + 1) if least < n < most and n not in spread)
     kept = sorted({least, most, *spread})
-    return sorted({*kept, *near[:: max(1, len(near) // (_SIZES - len(kept)) or 1)][: _SIZES - len(kept)]})
+    found = {*kept, *near[:: max(1, len(near) // (_SIZES - len(kept)) or 1)][: _SIZES - len(kept)]}
+    while len(found) < min(_SIZES, most - least + 1):
+        found.add(max((n for n in range(least, most) if n not in found), key=lambda n: min(abs(n - at) for at in found)))
+    return sorted(found)
 
 
 def check(name: str, source: str, shapes: list[str]) -> dict:
