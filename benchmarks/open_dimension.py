@@ -107,7 +107,8 @@ def twenty(least: int, most: int) -> list[int]:
     kept = sorted({least, most, *spread})
     found = {*kept, *near[:: max(1, len(near) // (_SIZES - len(kept)) or 1)][: _SIZES - len(kept)]}
     while len(found) < min(_SIZES, most - least + 1):
-        found.add(max((n for n in range(least, most) if n not in found), key=lambda n: min(abs(n - at) for at in found)))
+        left = [n for n in range(least, most) if n not in found]
+        found.add(max(left, key=lambda n: min(abs(n - at) for at in found)))
     return sorted(found)
 
 

@@ -120,8 +120,8 @@ def test_queries_keys_and_values_of_one_product_have_no_mask_of_their_own():
     proto = model(nodes, [1, N, 8], {"scale": weights(8), "w": weights(8, 24) / np.float32(4)})
     proto.opset_import[0].version = 18
     proto.graph.node[2].output.extend(["k", "v"])
-    found = compiled(proto, "1..13")
-    check(proto, found, (1, 2, 3, 7, 8, 11, 13))
+    found = compiled(proto, "5..9")
+    check(proto, found, (5, 6, 7, 8, 9))
     _as_static(proto, found)
     masked = {name for name in map(str, found.graph.get_global_vars()) if "mask_positions" in name}
     assert any("layer_norm" in name for name in masked)

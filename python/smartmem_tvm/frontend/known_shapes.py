@@ -41,8 +41,8 @@ def with_known_shapes(func: relax.Function) -> relax.Function:
         blocks.append((block, bindings))
     if not known:
         return func
-    read = {var for _, bindings in blocks for each in bindings if each.var not in known for var in variables(each.value)}
-    read |= set(variables(func.body.body))
+    computed = [each.value for _, bindings in blocks for each in bindings if each.var not in known]
+    read = {var for value in (*computed, func.body.body) for var in variables(value)}
     return relax.Function(
         func.params,
         relax.SeqExpr([_without(*each, known, constants, read) for each in blocks], func.body.body),
