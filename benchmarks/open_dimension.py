@@ -51,7 +51,9 @@ TABLE = {
     "distilbert": (_MASKED, _TOKENS),
     "roberta": (_MASKED, _TOKENS),
     "t5_encoder": (_MASKED, _TOKENS),
-    "gpt2_last": (_MASKED, _TOKENS),
+    **dict.fromkeys(("electra", "albert", "mpnet", "deberta_v2", "gpt2_last", "gpt2_all"), (_MASKED, _TOKENS)),
+    **dict.fromkeys(("efficientnet_lite0", "convnext_atto", "vit_tiny"), (_PICTURES, _BATCH)),
+    "wav2vec2": (["wave:1,800..1600"], [800, 1023, 1280, 1600]),
     "whisper_encoder": (["x:1,80,40..56"], [40, 47, 56]),
     "gru_tagger": (_IDS, _TOKENS),
     "bilstm_tagger": (_IDS, _TOKENS),
@@ -96,12 +98,20 @@ def _static(found: Opened, items: int) -> tuple[dict, Compiled, float]:
 
 
 def twenty(least: int, most: int) -> list[int]:
-    """Return sizes to check: both ends, powers of two and numbers beside them, and primes, spread over the range."""
+    """Return sizes to check: both ends, powers of two and numbers beside them, and primes, spread over the range.
+
+    Where these are fewer than 20, the numbers between that are the farthest from them come besides, as far as there are
+    some.
+    """
     primes = [n for n in range(max(2, least), most) if all(n % k for k in range(2, int(n**0.5) + 1))]
     spread = {primes[round(at * (len(primes) - 1) / _SPREAD)] for at in range(_SPREAD + 1)} if primes else set()
     near = sorted(n for k in range(1, 13) for n in (2**k - 1, 2**k, 2**k + 1) if least < n < most and n not in spread)
     kept = sorted({least, most, *spread})
-    return sorted({*kept, *near[:: max(1, len(near) // (_SIZES - len(kept)) or 1)][: _SIZES - len(kept)]})
+    found = {*kept, *near[:: max(1, len(near) // (_SIZES - len(kept)) or 1)][: _SIZES - len(kept)]}
+    while len(found) < min(_SIZES, most - least + 1):
+        left = [n for n in range(least, most) if n not in found]
+        found.add(max(left, key=lambda n: min(abs(n - at) for at in found)))
+    return sorted(found)
 
 
 def check(name: str, source: str, shapes: list[str]) -> dict:

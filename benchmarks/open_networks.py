@@ -57,6 +57,18 @@ class Heard(torch.nn.Module):
         return net.layer_norm(found)
 
 
+class Wave(torch.nn.Module):
+    """The features that wav2vec 2.0 makes of a sound."""
+
+    def __init__(self, network: torch.nn.Module):
+        super().__init__()
+        self.network = network
+
+    def forward(self, wave):
+        """Return the features of each place."""
+        return self.network(wave).last_hidden_state
+
+
 class Tagger(torch.nn.Module):
     """Recurrent layers over words, and scores of each word."""
 
@@ -110,9 +122,31 @@ def _t5() -> torch.nn.Module:
     return _of_transformers("T5EncoderModel", num_heads=HEADS, **settings)
 
 
-def _gpt2() -> torch.nn.Module:
+def _gpt2(last: bool) -> torch.nn.Module:
     settings = {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "vocab_size": WORDS, "use_cache": False}
-    return _of_transformers("GPT2LMHeadModel", "logits", last=True, **settings)
+    return _of_transformers("GPT2LMHeadModel", "logits", last=last, **settings)
+
+
+def _albert() -> torch.nn.Module:
+    return _of_transformers("AlbertModel", **ENCODER, embedding_size=128)
+
+
+def _mpnet() -> torch.nn.Module:
+    return _of_transformers("MPNetModel", **ENCODER, max_position_embeddings=130)
+
+
+def _deberta() -> torch.nn.Module:
+    settings = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 32}
+    return _of_transformers("DebertaV2Model", **ENCODER, **settings, norm_rel_ebd="layer_norm", share_att_key=True)
+
+
+def _wav2vec() -> torch.nn.Module:
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    settings = {each: ENCODER[each] for each in ENCODER if each != "vocab_size"}
+    config = Wav2Vec2Config(**settings, conv_dim=[64] * 7, num_conv_pos_embedding_groups=8, num_conv_pos_embeddings=32)
+    config._attn_implementation = "eager"
+    return Wave(Wav2Vec2Model(config))
 
 
 def _whisper() -> torch.nn.Module:
@@ -126,22 +160,31 @@ def _whisper() -> torch.nn.Module:
 
 
 IDS, MASK, SPECTRA = ("ids", (1, "n")), ("mask", (1, "n")), ("x", (1, 80, "n"))
-PICTURES = ("x", ("n", 3, 224, 224))
+PICTURES, SOUND = ("x", ("n", 3, 224, 224)), ("wave", (1, "n"))
 NETWORKS: dict[str, tuple[Callable[[], torch.nn.Module], tuple]] = {
     "resnet18": (lambda: _timm("resnet18"), (PICTURES,)),
     "mobilenetv3_small": (lambda: _timm("mobilenetv3_small_100"), (PICTURES,)),
+    "efficientnet_lite0": (lambda: _timm("efficientnet_lite0"), (PICTURES,)),
+    "convnext_atto": (lambda: _timm("convnext_atto"), (PICTURES,)),
+    "vit_tiny": (lambda: _timm("vit_tiny_patch16_224"), (PICTURES,)),
     "bert": (lambda: _of_transformers("BertModel", **ENCODER), (IDS, MASK)),
     "distilbert": (_distilbert, (IDS, MASK)),
     "roberta": (lambda: _of_transformers("RobertaModel", **ENCODER, max_position_embeddings=130), (IDS, MASK)),
     "t5_encoder": (_t5, (IDS, MASK)),
-    "gpt2_last": (_gpt2, (IDS, MASK)),
+    "electra": (lambda: _of_transformers("ElectraModel", **ENCODER, embedding_size=128), (IDS, MASK)),
+    "albert": (_albert, (IDS, MASK)),
+    "mpnet": (_mpnet, (IDS, MASK)),
+    "deberta_v2": (_deberta, (IDS, MASK)),
+    "gpt2_last": (lambda: _gpt2(last=True), (IDS, MASK)),
+    "gpt2_all": (lambda: _gpt2(last=False), (IDS, MASK)),
+    "wav2vec2": (_wav2vec, (SOUND,)),
     "whisper_encoder": (_whisper, (SPECTRA,)),
     "gru_tagger": (lambda: Tagger(torch.nn.GRU, both=False), (IDS,)),
     "bilstm_tagger": (lambda: Tagger(torch.nn.LSTM, both=True), (IDS,)),
     "text_cnn": (TextCnn, (IDS,)),
 }
 """Name -> how a network is made, and its inputs with their sizes, of which ``n`` stays open."""
-_EXAMPLE = {"ids": 24, "mask": 24, "x": 48}  # open sizes at which a network is traced; a batch has two
+_EXAMPLE = {"ids": 24, "mask": 24, "x": 48, "wave": 1200}  # open sizes at which a network is traced; a batch has two
 
 
 def export(name: str, folder: Path) -> Path:

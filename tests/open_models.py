@@ -17,6 +17,9 @@ def model(nodes, shape, constants=None, dtype=TensorProto.FLOAT) -> onnx.ModelPr
     made = [helper.make_node(kind, inputs, [output], **attributes) for kind, inputs, output, attributes in nodes]
     given = helper.make_tensor_value_info("x", dtype, shape)
     result = helper.make_tensor_value_info(nodes[-1][2], TensorProto.FLOAT, None)
+    for each in made:
+        if each.op_type == "TopK":
+            each.output.append(f"{each.output[0]}_places")
     held = [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()]
     graph = helper.make_graph(made, "open", [given], [result], held)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -182,6 +185,19 @@ APART = {
     ),
 }
 """Models whose items do not depend on each other."""
+ORDERED = {
+    "the largest of each, in order": model(
+        [("TopK", ["x", "k"], "t", {"axis": 1}), ("MatMul", ["t", "w"], "y", {})],
+        [N, 7, 4],
+        {"k": np.array([3]), **ROWS},
+    ),
+    "a running sum of each": model(
+        [("CumSum", ["x", "a"], "t", {"reverse": 1}), ("MatMul", ["t", "w"], "y", {})],
+        [N, 7, 4],
+        {"a": np.array(1), **ROWS},
+    ),
+}
+"""The same, with sorts and running sums of each item."""
 
 
 def expected(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:

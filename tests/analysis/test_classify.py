@@ -126,6 +126,13 @@ def test_constant_operands_are_part_of_the_operator():
     assert mapping_type(node.kernel, (bias,)) is MappingType.ONE_TO_ONE
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_an_operand_of_one_number_is_part_of_the_operator(shape):
+    """A scale that is known at run time only, or the length of a call; a broadcast of one alone repeats it."""
+    assert mapping_type(only_node(op.multiply, (4, 6), shape).kernel) is MappingType.ONE_TO_ONE
+    assert mapping_type(only_node(lambda x: op.broadcast_to(x, (4, 6)), shape).kernel) is MappingType.ONE_TO_MANY
+
+
 # Dimensions of each operand that are aggregated (SmartMem 3.2.2).
 REDUCTION_DIMS = [
     (op.matmul, [(4, 6), (6, 3)], [(1,), (0,)]),

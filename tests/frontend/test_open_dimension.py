@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import smartmem_tvm
-from open_models import APART, ROWS, N, dims, drawn, expected, layers, model, weights
+from open_models import APART, ORDERED, ROWS, N, dims, drawn, expected, layers, model, weights
 from smartmem_tvm import UserError
 from smartmem_tvm.frontend import from_onnx
 from smartmem_tvm.frontend.open_dimension import Range, has_ranges
@@ -15,9 +15,9 @@ from smartmem_tvm.ir.several_sizes import tile_groups
 SIZES = (1, 2, 3, 7, 13, 16)
 
 
-@pytest.fixture(scope="module", params=APART)
+@pytest.fixture(scope="module", params=[*APART, *ORDERED])
 def opened(request):
-    proto = APART[request.param]
+    proto = {**APART, **ORDERED}[request.param]
     return proto, smartmem_tvm.compile(from_onnx(proto, dims(proto, "1..16")))
 
 

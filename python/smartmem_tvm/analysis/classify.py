@@ -64,7 +64,7 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
     ----------
     constants : tuple of buffers
         Inputs bound to compile-time constants. They belong to the operator and are no data operands: a bias or a scale
-        does not make an addition One-to-Many.
+        does not make an addition One-to-Many. Nor does an operand of one number, as a scale or the length of a call.
     """
     if reduces(kernel) or len(kernel.stages) > 1 or not kernel.last.is_pointwise:
         return MappingType.MANY_TO_MANY
@@ -76,7 +76,7 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
     kinds = []
     inner = _loads_in_indices(stage)
     for buffer in kernel.inputs:
-        if any(buffer.same_as(c) for c in constants) or _only_indexes(stage, buffer, inner):
+        if any(buffer.same_as(c) for c in constants) or _only_indexes(stage, buffer, inner) or _is_number(buffer):
             continue
         distinct = stage.maps(buffer)
         one_to_one = all(is_injective(m, stage.extents) for m in distinct)
@@ -84,6 +84,10 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
         if len(distinct) > 1 and not one_to_one and not reads_once(stage, buffer):
             kinds.append(MappingType.MANY_TO_MANY)  # interpolation: elements shared between neighbours
     return max(kinds, key=_RANK.__getitem__, default=MappingType.ONE_TO_ONE)
+
+
+def _is_number(buffer) -> bool:
+    return math.prod(shape_of(buffer)) == 1
 
 
 def _loads_in_indices(stage: Stage) -> list:

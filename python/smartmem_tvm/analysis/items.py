@@ -31,6 +31,8 @@ from ..ir.public_functions import MAIN
 from ..ir.walk import collect
 
 _WORDS = re.compile(r"\w+|[^\w\s]")
+# Of blocks: they follow from loads and stores, and one of a single place is written as an index.
+_REGIONS = re.compile(r"^\s*T\.(reads|writes)\(.*$", re.MULTILINE)
 _SLICE = "strided_slice"  # the operator whose bounds are integers among its arguments
 
 
@@ -410,7 +412,7 @@ def _kernels_alike(one: tirx.PrimFunc, other: tirx.PrimFunc, grows: Grows) -> bo
     plain = [
         each.without_attr("global_symbol") if "global_symbol" in (each.attrs or {}) else each for each in (one, other)
     ]
-    texts = [_WORDS.findall(func.script()) for func in plain]
+    texts = [_WORDS.findall(_REGIONS.sub("", func.script())) for func in plain]
     return len(texts[0]) == len(texts[1]) and all(
         a == b or (a.isdecimal() and b.isdecimal() and grows(int(a), int(b))) for a, b in zip(*texts)
     )

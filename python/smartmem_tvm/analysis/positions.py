@@ -364,6 +364,7 @@ def _split(operator: _Operator) -> list[Shares] | Shares:
     rank = len(array_shape(operator.operands[1][0].ty))
     if int(operator.values[1].attrs.axis) % rank in {each.axis for each in operator.shares[0]}:
         raise Mixed("splits the positions")
+    operator.keep([each.axis for each in operator.shares[0]])
     ty = operator.vars[1].ty
     return [operator.shares[0]] * len(ty.fields) if isinstance(ty, relax.TupleType) else operator.shares[0]
 

@@ -5,6 +5,9 @@
 
 A static compile moves such a slice by its index map. With an open length the slice begins at an address that is not
 known, so that only what is behind it would compute few positions.
+
+Masks of attention, which all layers read, are computed once more for those positions: a place of them takes a few
+operations on constants and inputs.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from smartmem_tvm.ir.block import with_args
 from smartmem_tvm.ir.public_functions import MAIN
 
 _UNARY = ("tanh", "exp", "log", "sqrt", "rsqrt", "sigmoid", "erf", "negative", "abs", "astype", "clip", "nn.relu")
-_UNARY += ("nn.gelu", "nn.gelu_tanh", "nn.silu")
-_BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "where")
+_UNARY += ("nn.gelu", "nn.gelu_tanh", "nn.silu", "logical_not")
+_BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "where", "logical_and", "logical_or")
+_BINARY += ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
 
 class Part(NamedTuple):
@@ -50,17 +54,21 @@ class Plan(NamedTuple):
         What computes a part only -> that part.
     reads : dict
         The same -> operand -> the axis along which it is read at the position of the part.
+    twice : set
+        Those of them that are computed as a whole, too.
     """
 
     slices: dict[int, int]
     parts: dict[int, Part]
     reads: dict[int, dict[int, int]]
+    twice: set[int]
 
 
 def early_slices(mod: tvm.IRModule) -> Plan:
     """Return what computes only those of the last positions that a slice reads of it.
 
-    Operators stay as they are if another one reads all of their positions.
+    Operators stay as they are if another one reads all of their positions, but those that follow place by place from
+    constants and inputs (`_follows`): they are computed for the part besides.
 
     Parameters
     ----------
@@ -71,21 +79,41 @@ def early_slices(mod: tvm.IRModule) -> Plan:
     wanted: dict[ir.Var, set[Part | None]] = {}
     for var in result.fields if isinstance(result, ir.Tuple) else [result]:
         wanted.setdefault(var, set()).add(None)
-    plan = Plan({}, {}, {})
+    plan, made, known = Plan({}, {}, {}, set()), {each.var: each.value for each in bindings}, {}
     for number, binding in reversed(list(enumerate(bindings))):
         own = wanted.get(binding.var, {None})
-        part = next(iter(own)) if len(own) == 1 else None
+        parts = own - {None}
+        part = next(iter(parts)) if len(parts) == 1 else None
+        whole = None in own
+        if part is not None and whole and not _follows(binding.var, part.axis, made, known):
+            part = None
         axes = _axes(binding.value, part.axis) if part is not None else None
         if axes is not None:
             plan.parts[number], plan.reads[number] = part, axes
+            if whole:
+                plan.twice.add(number)
         elif (axis := _last(binding.value)) is not None:
             plan.slices[number] = axis
             part, axes = Part(axis, number), {0: axis}
         for place, operand in enumerate(operands(binding.value)):
             if isinstance(operand, ir.Var):
                 found = None if axes is None or place not in axes else part._replace(axis=axes[place])
-                wanted.setdefault(operand, set()).add(found)
+                wanted.setdefault(operand, set()).update({found, None} if number in plan.twice else {found})
     return plan
+
+
+def _follows(operand, axis: int, made: dict, known: dict) -> bool:
+    """Whether a tensor follows, place by place along an axis, from constants, inputs, and what has no such axis."""
+    if operand not in made:
+        return True
+    if (operand, axis) not in known:
+        value = made[operand]
+        axes = _axes(value, axis) if operator_of(value) in (*_UNARY, *_BINARY) else None
+        read = operands(value)
+        known[operand, axis] = axes is not None and all(
+            _follows(read[place], at, made, known) for place, at in axes.items()
+        )
+    return known[operand, axis]
 
 
 def with_early_slices(mod: tvm.IRModule, plan: Plan) -> tvm.IRModule:
@@ -134,8 +162,6 @@ def _each(call: ir.Call, axis: int) -> dict[int, int] | None:
         shape = array_shape(operand.ty)
         at = axis - len(array_shape(call.ty)) + len(shape)
         if at >= 0 and shape[at] == size:
-            if not isinstance(operand, ir.Var):
-                return None
             found[place] = at
     return found
 
@@ -188,7 +214,7 @@ class _Writer:
         self.before = list(bindings_of(mod))
         self.bindings: list[relax.VarBinding] = []
         self.instead: dict[ir.Var, ir.Var] = {}  # of a tensor whose part alone is computed, that part
-        self.cut: dict[tuple[ir.Var, Part], ir.Var] = {}
+        self.cut: dict[tuple[ir.Var | ir.Constant, Part], ir.Var] = {}
 
     def module(self) -> tvm.IRModule:
         for number, binding in enumerate(self.before):
@@ -196,6 +222,8 @@ class _Writer:
                 part = Part(self.plan.slices[number], number)
                 self.bindings.append(relax.VarBinding(binding.var, self._read(binding.value.args[0], part)))
             elif number in self.plan.parts:
+                if number in self.plan.twice:
+                    self.bindings.append(binding)
                 self._restricted(binding, self.plan.parts[number], self.plan.reads[number])
             else:
                 self.bindings.append(binding)
@@ -220,14 +248,14 @@ class _Writer:
             args[1] = relax.ShapeExpr(sizes)
         self.instead[binding.var] = self._emit(with_args(value, *args), binding.var.name)
 
-    def _read(self, operand: ir.Var, part: Part) -> ir.Var:
+    def _read(self, operand: ir.Var | ir.Constant, part: Part) -> ir.Var:
         """Return a part of a tensor: all that is computed of it, or a slice."""
         if operand in self.instead:
             return self.instead[operand]
         if (operand, part) not in self.cut:
             _, begin, end = _bounds(self.before[part.by].value)
             value = relax.op.strided_slice(operand, [part.axis], [begin], [end], [1], assume_inbound=True)
-            self.cut[operand, part] = self._emit(value, f"{operand.name}_last")
+            self.cut[operand, part] = self._emit(value, f"{getattr(operand, 'name', 'constant')}_last")
         return self.cut[operand, part]
 
     def _emit(self, value: relax.Expr, name: str) -> ir.Var:

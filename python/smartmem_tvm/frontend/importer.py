@@ -26,6 +26,7 @@ from smartmem_tvm.frontend.converters import CONVERTERS, Node
 from smartmem_tvm.frontend.converters.node import constant, dtype_of, shape_of
 from smartmem_tvm.frontend.converters.old_forms import newest_form
 from smartmem_tvm.frontend.expand_functions import copy_of, opset_of
+from smartmem_tvm.frontend.known_shapes import with_known_shapes
 from smartmem_tvm.frontend.load_weights import Weights
 from smartmem_tvm.frontend.most_numbers import MOST_NUMBERS, more_than_most
 from smartmem_tvm.frontend.operand_types import misfit
@@ -79,7 +80,7 @@ def _import(model: onnx.ModelProto, importer: "_Importer") -> tvm.IRModule:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), importer.closed_on_error():
         warnings.simplefilter("ignore")
         mod = importer.from_onnx(graph, opset_of(model))
-    mod["main"] = _with_named_results(mod["main"])
+    mod["main"] = _with_named_results(with_known_shapes(mod["main"]))
     mod = relax.transform.Normalize()(mod)  # the new body gets its type
     return with_names(mod, [value.name for value in graph.input], [value.name for value in graph.output], narrow)
 

@@ -26,9 +26,13 @@ from smartmem_tvm.frontend.open_length import Lengths
 from smartmem_tvm.frontend.several_sizes import bound_to_each, expanded, refuse_too_many
 from smartmem_tvm.ir.public_functions import MAIN
 from smartmem_tvm.ir.several_sizes import TILE, tile_of, with_sizes
+from smartmem_tvm.transform.lower.lower_scans import LowerScans
+from smartmem_tvm.transform.lower.lower_sorts import LowerSorts
 from smartmem_tvm.transform.sizes.share_lengths.mask_length import with_means
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
+# What sorts and scans compute of each item, as loops that can be read.
+_WRITTEN_OUT = tvm.transform.Sequential([LowerSorts(), LowerScans()])
 _LEAST_PROBE = 2  # items; with 1 a shape would not show which axis has the items
 
 
@@ -308,7 +312,7 @@ class _Group:
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in self.probes]
         require_same_graph(*modules, self.probes)
-        work = item_work(*(LOOPS(mod) for mod in modules), self.probes)
+        work = item_work(*(LOOPS(_WRITTEN_OUT(mod)) for mod in modules), self.probes)
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
         return work

@@ -308,6 +308,31 @@ def test_a_broadcasting_value_is_never_put_in_front_of_a_matmul():
     check(lambda x, w: op.matmul(op.add(x, constant(6)), w), (5, 6), (6, 7), kernels=1)
 
 
+READERS = {
+    "product": (lambda x, w: op.matmul(x, w), (5, 6), (6, 7)),
+    "square product": (lambda x, w: op.matmul(x, w), (5, 5), (5, 5)),
+    "row": (lambda x, w: op.matmul(x, w), (1, 6), (6, 1)),
+    "window": (lambda x, w: op.nn.conv1d(x, w, padding=(2, 1), dilation=(2,)), (1, 3, 11), (4, 3, 3)),
+    "window of one": (lambda x, w: op.nn.conv2d(x, w), (1, 3, 5, 5), (4, 3, 1, 1)),
+    "channels": (lambda x, w: op.nn.conv2d(x, w, padding=(1, 1), groups=3), (1, 3, 7, 5), (3, 1, 3, 3)),
+    "strides": (lambda x, w: op.nn.conv2d(x, w, strides=(2, 3), padding=(1, 0, 2, 1)), (2, 2, 7, 5), (4, 2, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("seed", range(2))
+def test_an_operand_of_one_number_goes_in_front_of_a_reduction(name, seed):
+    """A scale, or a length, that is known at run time only, with each number of dimensions and on both sides."""
+    (build, *shapes), drawn = READERS[name], np.random.default_rng([seed, len(name)])
+    scalar = ((), (1,), (1, 1))[int(drawn.integers(3))]
+    operator = (op.multiply, op.subtract, op.maximum)[int(drawn.integers(3))]
+
+    def scaled(x, w, s):
+        return build(operator(*((x, s) if drawn.random() < 0.5 else (s, x))), w)
+
+    check(scaled, *shapes, scalar, kernels=1)
+
+
 def test_a_matmul_is_ended_by_an_operator_that_reads_its_other_operand_twice():
     """Each way of reading it is one to one, and so is the difference."""
 

@@ -38,7 +38,8 @@ from ....ir.mask_positions import (
 from ....ir.public_functions import MAIN, input_names
 
 # Results are zero where the first operand is, and finite where it is finite.
-_LINEAR = ("reshape", "permute_dims", "squeeze", "expand_dims", "strided_slice", "multiply", "divide", "matmul")
+_LINEAR = ("reshape", "permute_dims", "squeeze", "expand_dims", "strided_slice", "split")
+_LINEAR += ("multiply", "divide", "matmul")
 # Results are finite where the first operand is.
 _FINITE = (*_LINEAR, "add", "subtract")
 
@@ -147,7 +148,7 @@ class _Masks:
 
     def _moved(self, value: ir.Var, axis: int, finite: bool) -> tuple[ir.Var, int]:
         """Return the tensor to mask for zeros in `value`, or for finite numbers, and the axis."""
-        number = self.made.get(value)
+        number = self._maker(value)
         if number is None or axis in self.zeros.get(value, {}):
             return value, axis
         found, binding = self.work.operators[number], self.bindings[number]
@@ -157,6 +158,12 @@ class _Masks:
         place, operand = self._operand(binding.value)
         before = next((key[1] for key, at in found.kept.items() if key[0] == place and at == axis), None)
         return (value, axis) if before is None else self._moved(operand, before, finite)
+
+    def _maker(self, value: ir.Var) -> int | None:
+        """Return the operator that computes a tensor: of a part of a tuple, the one that computes all parts."""
+        number = self.made.get(value)
+        part = None if number is None else self.bindings[number].value
+        return self.made.get(part.tuple_value) if isinstance(part, ir.TupleGetItem) else number
 
     def _operand(self, value) -> tuple[int, ir.Var] | None:
         """Return the only operand of an operator that is no finite constant, and its place."""
