@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums over positions that may end at the length: what lies behind it is hidden, and nothing else runs along there.
 
-    s[l, k] = ... if k < n else -inf;  m[l] = max_k s[l, k];  e[l, k] = exp(s[l, k] - m[l]);  o[l, d] = sum_k e[l, k] * v[k, d]
+    s[l, k] = ... if k < n else -inf;  m[l] = max_k s[l, k];  e[l, k] = exp(s[l, k] - m[l])
+    o[l, d] = sum_k e[l, k] * v[k, d]
 
 No stage needs a key ``k`` from ``n`` on: the maximum is that of another one, and the terms of the sum are zero.
 """

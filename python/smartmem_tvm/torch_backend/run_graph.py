@@ -150,7 +150,9 @@ class Graph:
     def _compiled(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot]:
         snapshot = Snapshot(self._watched(inputs))  # before weights are read: any later write counts as a change
         target = self._source.target
-        return Kernels(self._source.ready(inputs, self._weights, snapshot), target, self._device), snapshot
+        ready = self._source.ready(inputs, self._weights, snapshot)
+        known = (made[0] for made in self._made.values() if made is not None and made[0].ready is ready)
+        return next(known, None) or Kernels(ready, target, self._device), snapshot
 
 
 def _as_refusal(error: Exception) -> Refusal:

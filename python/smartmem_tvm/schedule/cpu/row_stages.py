@@ -61,16 +61,14 @@ class EndingKeys:
 
     def columns(self, stage: Stage) -> Inside | None:
         """Return which columns of a product are computed; None for all."""
-        return Inside(lambda column: column, self.end) if self.runs(stage) and not stage_adds(stage, self._keys) else None
+        return Inside(lambda column: column, self.end) if self.runs(stage) and not self._adds(stage) else None
 
     def depth(self, stage: Stage):
         """Return how many steps a product adds up; None for all."""
-        return self.end if self.runs(stage) and stage_adds(stage, self._keys) else None
+        return self.end if self.runs(stage) and self._adds(stage) else None
 
-
-def stage_adds(stage: Stage, keys: dict) -> bool:
-    """Whether a stage adds up along the keys."""
-    return any(keys[stage].same_as(each) for each in stage.reduction)
+    def _adds(self, stage: Stage) -> bool:
+        return any(self._keys[stage].same_as(each) for each in stage.reduction)
 
 
 class RowStages:
