@@ -130,6 +130,7 @@ class OpenLengths:
                 return None  # items, whose rows need not end where a loop does
             whole = with_early_slices(proved.loaded[proved.probes[1]][1], proved.plan)
             cost = length_cost(whole[MAIN], proved.work, proved.probes, self._target)
-            return _Length(lengths, proved, replace(cost, copies=0))  # torch copies inputs and results, without threads
+            # torch copies inputs and results up to the length, without a kernel for each.
+            return _Length(lengths, proved, replace(cost, copies=0, inputs=0, outputs=cost.inputs + cost.outputs))
         except (Mixed, NotOpen, UserError, ValueError):
             return None
