@@ -79,7 +79,7 @@ def length_of(known: Sequence[Any], inputs: Sequence[Any], number: int) -> str |
     Returns
     -------
     str or None
-        None if the number is none of torch's symbols, or a tensor with the length is not contiguous.
+        None if the number is none of torch's symbols, or a tensor with the length is not contiguous, or unknown.
     """
     symbol = expression_of(known[number]) if isinstance(known[number], torch.SymInt) else None
     if symbol is None or not symbol.is_Symbol:
@@ -96,6 +96,8 @@ def length_of(known: Sequence[Any], inputs: Sequence[Any], number: int) -> str |
         if not isinstance(given, torch.Tensor):
             found.append(size_of(stated, given))
             continue
+        if not isinstance(stated, torch.Tensor):
+            return None
         sizes = [size_of(*pair) for pair in zip(stated.shape, given.shape, strict=True)]
         longer = any(isinstance(each, str) for each in sizes)
         if longer and not given.is_contiguous():

@@ -7,14 +7,14 @@ the length as another input. Which lengths a capacity serves is decided by `anal
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.item_cost import MORE
-from ..analysis.items import Mixed
 from ..analysis.length_cost import LengthCost, length_cost
-from ..errors import UserError
+from ..errors import reason_of
 from ..frontend import from_onnx
 from ..frontend.early_slices import with_early_slices
 from ..frontend.open_dimension import Range, of_length
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import sympy
     import tvm
 
+_logger = logging.getLogger(__package__)
 _LEAST = 2  # positions, by definition: torch makes a graph of its own for a size of 1
 
 
@@ -81,10 +82,7 @@ class OpenLengths:
             return
         sizes = self._program.solved(inputs)
         for capacity in capacities_of(sizes[symbol]):
-            try:
-                program = self._at(number, sizes, capacity)
-            except (Mixed, NotOpen, UserError, ValueError):
-                continue
+            program = self._at(number, sizes, capacity)
             if program is not None:
                 yield program
 
@@ -111,26 +109,27 @@ class OpenLengths:
 
     def _length(self, symbol: sympy.Symbol, sizes: Mapping, capacity: int) -> _Length | None:
         """Return what is known along a symbol, with the present sizes along the others."""
-        others = tuple((each, size) for each, size in sizes.items() if each != symbol)
-        key = symbol, others
+        others = {each: size for each, size in sizes.items() if each != symbol}
+        key = symbol, tuple(others.items()), capacity
         if key not in self._known:
-            self._known[key] = self._proved(symbol, dict(others), capacity)
+            try:
+                self._known[key] = self._proved(symbol, others, capacity)
+            except Exception as error:  # of the importer and TVM, of many types, for a size that no call has
+                _logger.info("a graph has kernels for each length: %s", reason_of(error))
+                self._known[key] = None
         return self._known[key]
 
-    def _proved(self, symbol: sympy.Symbol, others: Mapping, most: int) -> _Length | None:
+    def _proved(self, symbol: sympy.Symbol, others: Mapping, capacity: int) -> _Length | None:
         program = self._program.of_any_size()
         lengths = Lengths(
-            *(0, Range(_LEAST, most)),
+            *(0, Range(_LEAST, capacity)),
             lambda length: of_length(program.bound({**others, symbol: length}).model, from_onnx),
             lambda reason: NotOpen(str(reason)),
         )
-        try:
-            proved = lengths.proved()
-            if not any(each.needs for each in proved.work.operators):
-                return None  # items, whose rows need not end where a loop does
-            whole = with_early_slices(proved.loaded[proved.probes[1]][1], proved.plan)
-            cost = length_cost(whole[MAIN], proved.work, proved.probes, self._target)
-            # torch copies inputs and results up to the length, without a kernel for each.
-            return _Length(lengths, proved, replace(cost, copies=0, inputs=0, outputs=cost.inputs + cost.outputs))
-        except (Mixed, NotOpen, UserError, ValueError):
-            return None
+        proved = lengths.proved()
+        if not any(each.needs for each in proved.work.operators):
+            return None  # items, whose rows need not end where a loop does
+        whole = with_early_slices(proved.loaded[proved.probes[1]][1], proved.plan)
+        cost = length_cost(whole[MAIN], proved.work, proved.probes, self._target)
+        # torch copies inputs and results up to the length, without a kernel for each.
+        return _Length(lengths, proved, replace(cost, copies=0, inputs=0, outputs=cost.inputs + cost.outputs))

@@ -142,12 +142,10 @@ class Source:
 
     def _described(self, inputs: Sequence[Any]) -> list[tuple[int, str]]:
         """Return each number among the inputs that may be a length, and the inputs as they are for any length."""
-        found = [
-            (number, length_of(self._known, inputs, number))
-            for number, each in enumerate(inputs)
-            if self._known and not isinstance(each, torch.Tensor)
-        ]
-        return [(number, text) for number, text in found if text is not None]
+        numbers = [at for at, each in enumerate(inputs) if self._known and not isinstance(each, torch.Tensor)]
+        # Several numbers may be one symbol, which the first one of them stands for.
+        found = {length_of(self._known, inputs, number): number for number in reversed(numbers)}
+        return [(number, text) for text, number in found.items() if text is not None]
 
     def _served(
         self, inputs: Sequence[Any], weights: tuple[int, ...], snapshot: Snapshot, key: str | None
@@ -182,15 +180,14 @@ class Source:
         if described and self._open_lengths is None:
             self._open_lengths = OpenLengths(program, self.target)
         for number, text in described:
-            for each in self._open_lengths.programs(number, inputs):
-                where = with_length(self._key[2], text, each.at.capacity, self._key[3]) if key else None
-                try:
+            try:
+                for each in self._open_lengths.programs(number, inputs):
+                    where = with_length(self._key[2], text, each.at.capacity, self._key[3]) if key else None
                     made = self._stored(where, *compile_program(each, self.target, self._request.options))
-                except Exception as error:  # what is wrong with the graph itself is found at its own sizes again
-                    _logger.info("a graph has kernels for each length: %s", reason_of(error))
-                    return None
-                self._lengths[text, each.at.capacity] = made
-                return made
+                    self._lengths[text, each.at.capacity] = made
+                    return made
+            except Exception as error:  # what is wrong with the graph itself is found at its own sizes again
+                _logger.info("a graph has kernels for each length: %s", reason_of(error))
         return None
 
     def _stored(self, key: str | None, compiled: Any, ready: Ready) -> Ready:
