@@ -152,6 +152,12 @@ def guarded(condition: Inside | None, first, rows: int, body: tirx.Stmt) -> tirx
     return body if condition is None else tirx.IfThenElse(condition(first, rows), body, None)
 
 
+def axis_of(output) -> int | None:
+    """Return the axis of a kernel's result along which it may end at the length; None if it has none."""
+    positions = _POSITIONS.get()
+    return positions.axis if positions is not None and output.same_as(positions.output) else None
+
+
 def before_length(first: tirx.BufferStore, body: tirx.Stmt) -> tirx.Stmt:
     """Return a statement that runs if the store of its first result is before the length."""
     positions = _POSITIONS.get()
