@@ -12,6 +12,8 @@ import torch
 import tvm
 
 from ..errors import reason_of
+from ..ir.codes import WEIGHTS
+from ..ir.half import FLOAT
 from ..target import device_kind, is_gpu
 from .at_capacity import capacities_of
 from .counts import count
@@ -137,7 +139,9 @@ class Source:
     def _known(self) -> list[Any]:
         """What torch knows of the inputs; empty if each size has kernels of its own."""
         options = self._request.options
-        alone = options.memory_budget or options.caches or is_gpu(self.target)
+        # Kernels of other precisions, and over codes, compute a capacity whole.
+        ending = options.precision == FLOAT and options.weights in WEIGHTS and not is_gpu(self.target)
+        alone = options.memory_budget or options.caches or not ending
         return [] if alone else shapes_of(self._graph)
 
     def _described(self, inputs: Sequence[Any]) -> list[tuple[int, str]]:
