@@ -109,7 +109,7 @@ def test_drawn_lengths_and_batches(seed):
         return int(torch.randint(least, most, (), generator=generator))
 
     module = Sentence().eval()
-    mine = torch.compile(module, backend="smartmem")
+    mine = torch.compile(module, backend="smartmem", dynamic=None if seed else True)
     for _ in range(20):
         batch, length = draw(1, 4), draw(2, 70)
         mask = torch.ones(batch, length)
@@ -201,6 +201,32 @@ def test_two_processes_at_once():
     assert [child.returncode for child in children] == [0, 0]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.split() == ["0", "2"]
+
+
+def test_numbers_of_the_code_stay_numbers():
+    """With ``dynamic=True`` torch passes the epsilon of a norm, and what a caller gives, as tensors."""
+    norm = nn.LayerNorm(8, eps=0.5)
+    mine = torch.compile(lambda x, factor: norm(x) * factor, backend="smartmem", dynamic=True)
+    for factor in (2.0, 3.0, -0.0, 2.0):
+        same(mine, lambda x, factor: norm(x) * factor, torch.randn(3, 8), factor)
+    assert not counts().eager_calls and counts().compiled == 3, counts()
+    for factor in (5.0, 6.0, 7.0):
+        same(mine, lambda x, factor: norm(x) * factor, torch.randn(3, 8), factor)
+    assert counts().compiled == 4 and counts().eager_calls == 2
+    assert "numbers of its code change again and again" in counts().reasons
+
+
+def test_marked_dimensions_and_gradients():
+    module = encoder()
+    mine = torch.compile(module, backend="smartmem")
+    for length in (24, 30):
+        x = torch.randn(1, length, 32)
+        torch._dynamo.mark_dynamic(x, 1)
+        same(mine, module, x)
+    assert (counts().compiled, counts().eager_calls) == (1, 0)
+    with torch.enable_grad():
+        mine(torch.randn(1, 24, 32)).sum().backward()
+    assert "its results need gradients" in str(counts().reasons) and module.layers[0].linear1.weight.grad is not None
 
 
 def test_capacities():

@@ -211,14 +211,14 @@ def _without_linker(reason: str) -> None:
 
 def _library(content: bytes) -> tvm.runtime.Module | None:
     """Load a library; its file is needed for no longer than that."""
-    with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
-        path = Path(folder) / "lib.so"
-        path.write_bytes(content)
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
+            path = Path(folder) / "lib.so"
+            path.write_bytes(content)
             return tvm.runtime.load_module(str(path))
-        except Exception as error:  # of several types: the system's loader refuses the file
-            _logger.warning("A kept library cannot be loaded (%s): the graph is compiled again.", error)
-            return None
+    except Exception as error:  # of several types: the disk is full, or the system's loader refuses the file
+        _logger.warning("A kept library cannot be loaded (%s): the graph is compiled again.", error)
+        return None
 
 
 def _weight(kept: BinaryCache, facts: dict) -> KeptWeight | None:

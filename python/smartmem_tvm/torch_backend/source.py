@@ -46,7 +46,7 @@ class Source:
         self._graph, self._request, self._device, self._functional = graph, request, device, functional
         self._kept = kept_programs()
         self._key: tuple[Snapshot, tuple[int, ...], str, dict[int, str]] | None = None
-        self._open: tuple[Snapshot, tuple[int, ...], OpenProgram] | None = None
+        self._open: tuple[Snapshot, tuple, OpenProgram] | None = None
         self._open_lengths: OpenLengths | None = None
         self._is_open = True
         self._lengths: dict[tuple[str, int], Ready] = {}  # sizes with a length, capacity -> the program
@@ -201,10 +201,10 @@ class Source:
         """Return the graph as torch exports it with symbolic sizes, None if it cannot, or has none."""
         from .open_program import open_program
 
-        known = self._open
-        if self._is_open and (known is None or not (known[0].equals(snapshot) and known[1] == weights)):
+        known, fixed = self._open, (weights, tuple(each for each in inputs if isinstance(each, float)))
+        if self._is_open and (known is None or not (known[0].equals(snapshot) and known[1] == fixed)):
             try:
-                self._open = snapshot, weights, open_program(self._graph, inputs, weights)
+                self._open = snapshot, fixed, open_program(self._graph, inputs, weights)
                 self._open_lengths = None
             except Exception as error:  # torch's exporter raises many types
                 _logger.info("a graph is exported for each size by itself: %s", reason_of(error))
