@@ -36,14 +36,14 @@ def calls() -> dict:
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, batch_first=True)
     model = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False).eval()
     mine = torch.compile(model, backend="smartmem")
-    seconds, error = [], 0.0
-    processor = _processor_seconds()
+    seconds, processor, error = [], [], 0.0
     with torch.inference_mode():
         for length in LENGTHS:
             x = torch.randn(1, length, WIDTH)
-            begin = time.perf_counter()
+            begin, used = time.perf_counter(), _processor_seconds()
             found = mine(x)
             seconds.append(time.perf_counter() - begin)
+            processor.append(_processor_seconds() - used)
             expected = model(x)
             error = max(error, float((found - expected).abs().max() / expected.abs().max()))
     from smartmem_tvm import torch_backend
@@ -53,7 +53,8 @@ def calls() -> dict:
     return {
         "seconds": round(sum(seconds), 2),
         "each": [round(each, 2) for each in seconds],
-        "processor_seconds": round(_processor_seconds() - processor, 2),
+        "processor_seconds": round(sum(processor), 2),
+        "each_processor": [round(each, 2) for each in processor],
         **{name: getattr(counts, name) for name in ("compiled", "loaded", "eager_calls")},
         "error": error,
         "torch": torch.__version__,

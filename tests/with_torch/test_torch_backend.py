@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from smartmem_tvm import torch_backend
-from smartmem_tvm.torch_backend import counts, known_refusals, program, run_graph
+from smartmem_tvm.torch_backend import counts, known_refusals, open_lengths, program, run_graph
 
 
 @pytest.fixture(autouse=True)
@@ -259,6 +259,7 @@ def test_inference_mode_inside_and_around():
 
 def test_each_shape_is_compiled_once_and_the_oldest_goes(monkeypatch):
     monkeypatch.setattr(run_graph, "MOST_SHAPES", 4)
+    monkeypatch.setattr(open_lengths, "capacities_of", lambda _: [])
     module = Block().eval()
     mine = compiled(module)
     for size in (2, 3, 4, 5, 6, 3, 7, 3):  # 2 is a graph of its own; 7 takes the place of 4

@@ -142,6 +142,18 @@ def test_what_writes_into_its_inputs_is_loaded():
     assert run() == (0, 1)
 
 
+def test_a_full_disk_leaves_no_graph_to_torch(folder, monkeypatch, caplog):
+    """Neither the folder nor the system's folder for temporary files takes a library: kernels stay in memory."""
+
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with caplog.at_level(logging.WARNING):
+        assert once(net(), X) == (1, 0)
+    assert "No space left on device" in caplog.text and not any(folder.glob("*"))
+
+
 def test_functions_of_a_program_are_not_kept(folder, caplog):
     graph = torch.fx.Graph()
     graph.output(graph.call_function(scaled(2.0), (graph.placeholder("x"),)))
@@ -186,6 +198,6 @@ def processes(count):
 
 
 def test_other_processes_load_what_two_at_once_have_compiled():
-    for compiled, loaded, eager, right, _ in processes(2):
-        assert (compiled + loaded, eager, right) == (4, 0, True)
-    assert processes(1) == [[0, 4, 0, True, []]], "nor is a compiler imported"
+    (first, *_), second = processes(2), processes(1)
+    assert 2 <= first[0] + first[1] <= 4 and first[2:4] == [0, True]
+    assert second == [[0, first[0] + first[1], 0, True, []]], "nor is a compiler imported"

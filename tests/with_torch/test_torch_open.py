@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from smartmem_tvm import torch_backend
-from smartmem_tvm.torch_backend import compile_program, counts, open_program, program
+from smartmem_tvm.torch_backend import compile_program, counts, open_lengths, open_program, program
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +85,7 @@ def same(found, expected):
 
 
 ONCE = {"network", "range of a size", "mask", "two sizes", "joined", "convolution", "attention"}
+AT_CAPACITY = {"mask", "convolution", "attention"}
 
 
 @pytest.mark.parametrize("case", FUNCTIONS)
@@ -95,7 +96,8 @@ def test_each_size_is_right(case, traced):
         same(mine(*inputs_of(length)), function(*inputs_of(length)))
     assert not counts().eager, counts().reasons
     if case in ONCE:  # the first size is a graph of its own, and one row may be another
-        assert traced.count("read_program") <= 2 and counts().compiled >= 5
+        assert traced.count("read_program") <= 2
+        assert counts().compiled <= 3 if case in AT_CAPACITY else counts().compiled >= 5
 
 
 def test_what_torch_assumed_is_held_against_each_size():
@@ -149,6 +151,7 @@ def test_changed_weights_are_read_again_by_new_sizes():
 def test_a_bound_size_has_the_kernels_of_a_fixed_one(monkeypatch, traced):
     layer, found = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True).eval(), []
     compile = compile_program.compile
+    monkeypatch.setattr(open_lengths, "capacities_of", lambda _: [])
     monkeypatch.setattr(compile_program, "compile", lambda *given: found.append(compile(*given)) or found[-1])
     mine = torch.compile(layer, backend="smartmem")
     for length in (6, 9):

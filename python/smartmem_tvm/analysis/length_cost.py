@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import tvm
+from tvm import relax
 
 from ..ir.index_map import variables
 from ..ir.kernel import Kernel, Opaque, Stage, shape_of
 from ..ir.mask_positions import Extent
 from .item_cost import COPIED, MORE, WEIGHT, launch
-from .items import Mixed
+from .items import Mixed, Share, operator_of
 from .position_windows import CONVOLUTIONS
-from .position_work import LengthWork, OperatorWork, extent_of
+from .position_work import LengthWork, OperatorWork, extent_of, operands
 
 # Rows in steps of which loops over rows end behind the length: those of `schedule/cpu/gemm/axis.py`, by definition.
 _STRIP = 2
@@ -28,6 +29,10 @@ _MASKED = 10
 # Steps of sums that a step of a maximum, or of a sum of what one operand says, takes: exponentials, mostly. Assumed: an
 # exponential takes a cycle, in which AVX2 ends 16 steps and AVX-512 32.
 _OF_ROW = 24
+# Capacity up to which attention is one kernel. By the working set of `tables.fusion_policy`, for heads of 64 numbers:
+# 512 KiB are 1,024 keys and values.
+_ENDING = 1024
+_PASSING = ("reshape", "squeeze", "expand_dims", "astype")  # operators between a softmax and its product
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,15 @@ class LengthSum:
         Numbers of the tensors without positions that it reads.
     masked : Sized
         Numbers of its operand, if it is a window, which reads behind the length.
+    ends : bool
+        Whether it is a part of attention, whose sums over the positions end at the length (`analysis.ending_keys`).
     """
 
     written: Sized
     added: Sized
     weights: int = 0
     masked: Sized = Sized(0)
+    ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,8 @@ class LengthCost:
         Kernels that copy them: one for each tensor.
     target : tvm.target.Target, optional
         The CPU, by default one core.
+    several : bool
+        Whether the positions of several items follow one another, as lines of a picture do.
     """
 
     sums: list[LengthSum]
@@ -82,6 +92,7 @@ class LengthCost:
     outputs: int = 0
     copies: int = 0
     target: tvm.target.Target | None = None
+    several: bool = False
 
     def alone(self, length: int) -> int:
         """Return the time of a function of its own, in steps of sums."""
@@ -89,7 +100,7 @@ class LengthCost:
 
     def at(self, length: int, capacity: int) -> int:
         """Return the time at a capacity, which may be that length."""
-        strip = _STRIP_OF_LINES if any(each.masked.fixed for each in self.sums) else _STRIP
+        strip = _STRIP_OF_LINES if self.several or any(each.masked.fixed for each in self.sums) else _STRIP
         rows = min(-(-length // strip) * strip, capacity)
         found = sum(self._sum(each, rows, capacity) + _MASKED * each.masked.of(capacity) for each in self.sums)
         if length < capacity:
@@ -125,10 +136,67 @@ class LengthCost:
 
     @staticmethod
     def _sum(each: LengthSum, rows: int, capacity: int) -> int:
-        return max(each.written.of(rows) * each.added.of(capacity), WEIGHT * each.weights)
+        added = rows if each.ends and capacity <= _ENDING else capacity
+        return max(each.written.of(rows) * each.added.of(added), WEIGHT * each.weights)
 
 
-def length_sums(work: LengthWork, lengths: tuple[int, int]) -> list[LengthSum]:
+def length_cost(
+    func: relax.Function, work: LengthWork, lengths: tuple[int, int], target: tvm.target.Target | None = None
+) -> LengthCost:
+    """Return the predicted times of the lengths of a model whose first positions do not depend on its length.
+
+    Parameters
+    ----------
+    func : relax.Function
+        The model at the larger one of the two lengths.
+    work, lengths
+        As of `length_sums`.
+
+    Raises
+    ------
+    Mixed
+        As `length_sums`.
+    """
+    results = func.ret_ty.fields if isinstance(func.ret_ty, relax.TupleType) else [func.ret_ty]
+    inputs, outputs = ([param.ty for param in func.params], work.inputs), (results, work.outputs)
+    copies, longest = sum(map(bool, (*work.inputs, *work.outputs))), lengths[1]
+    ends = _in_attention(func)
+    return LengthCost(
+        *(
+            length_sums(work, lengths, ends),
+            _numbers(*inputs) // longest,
+            _numbers(*outputs) // longest,
+            copies,
+            target,
+        ),
+        several=any(_has_items(*each) for each in (inputs, outputs)),
+    )
+
+
+def _numbers(types: Sequence[relax.TensorType], places: Sequence[Sequence[Share]]) -> int:
+    """Return the numbers of those tensors that have positions."""
+    return sum(prod(map(int, ty.shape)) for ty, shares in zip(types, places, strict=True) if shares)
+
+
+def _has_items(types: Sequence[relax.TensorType], places: Sequence[Sequence[Share]]) -> bool:
+    """Whether positions of several items follow one another in a tensor."""
+    return any(
+        prod([*map(int, ty.shape)][: shares[0].axis]) > 1 for ty, shares in zip(types, places, strict=True) if shares
+    )
+
+
+def _in_attention(func: relax.Function) -> list[bool]:
+    """Return which operators are a softmax, or a product with the result of one."""
+    softmax, found = set(), []
+    for binding in func.body.blocks[0].bindings:
+        name, read = operator_of(binding.value), set(operands(binding.value)) & softmax
+        if name == "nn.softmax" or (read and name in _PASSING):
+            softmax.add(binding.var)
+        found.append(name == "nn.softmax" or (bool(read) and name == "matmul"))
+    return found
+
+
+def length_sums(work: LengthWork, lengths: tuple[int, int], ends: Sequence[bool] | None = None) -> list[LengthSum]:
     """Return what adds up in a model whose first positions do not depend on its length.
 
     Parameters
@@ -137,6 +205,8 @@ def length_sums(work: LengthWork, lengths: tuple[int, int]) -> list[LengthSum]:
         What `positions.length_work` found at two lengths.
     lengths : tuple of int
         These lengths.
+    ends : sequence of bool, optional
+        `LengthSum.ends` of each operator.
 
     Raises
     ------
@@ -148,13 +218,14 @@ def length_sums(work: LengthWork, lengths: tuple[int, int]) -> list[LengthSum]:
     def sized(pairs: Iterable[tuple[int, int]]) -> Sized:
         return _sized(pairs, lengths, numbers)
 
-    for operator in work.operators:
+    for number, operator in enumerate(work.operators):
         try:
             if operator.name in CONVOLUTIONS:
                 found.append(_convolution(operator, sized))
                 continue
             for small, large in operator.loops():
-                found += _sums_of(small, large, sized)
+                sums = _sums_of(small, large, sized)
+                found += [replace(each, ends=ends is not None and ends[number]) for each in sums]
         except Opaque as reason:
             raise Mixed(str(reason)) from None
     return found

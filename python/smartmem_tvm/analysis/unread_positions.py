@@ -234,6 +234,11 @@ class _Place:
         return None
 
 
+def state_behind(whole: UnreadPositions, stage: Stage, key, extent: Extent, expr) -> str | None:
+    """Return what an expression of a stage is where an iterator is behind the length: `ZERO`, `LOWEST`, or None."""
+    return _Place(whole, stage, key, extent).state(expr)
+
+
 def _is_zero(expr) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr) == 0
 

@@ -229,6 +229,14 @@ def _numbers(dim: int | Range | Sequence[int], at: Mapping[Range, int]) -> tuple
     return tuple(dim) if isinstance(dim, list | tuple) else (dim,)
 
 
+def of_length(model: Model, load: Callable[[Model], tvm.IRModule]) -> tuple[Model, tvm.IRModule]:
+    """Return a model that is bound to a length, and its module as `open_length.Lengths` takes it."""
+    from smartmem_tvm.frontend.converters.recurrent import ending_at_length  # a part of a package, late
+
+    with ending_at_length():
+        return model, with_means(load(model))
+
+
 @dataclass(frozen=True, eq=False)
 class _Group:
     """The tiles of a model whose other dimensions have one size."""
@@ -303,11 +311,7 @@ class _Group:
         return model, self.load(model)
 
     def _of_length(self, length: int) -> tuple[Model, tvm.IRModule]:
-        from smartmem_tvm.frontend.converters.recurrent import ending_at_length  # a part of a package, late
-
-        model = self.at(length)
-        with ending_at_length():
-            return model, with_means(self.load(model))
+        return of_length(self.at(length), self.load)
 
     def _proved(self, loaded: Mapping[int, tuple[Model, tvm.IRModule]]) -> ItemWork:
         modules = [loaded[items][1] for items in self.probes]

@@ -38,6 +38,27 @@ Loaded = tuple[Model, tvm.IRModule]
 
 
 @dataclass(frozen=True, eq=False)
+class Proved:
+    """What is known of a model whose longer ones begin in the same way.
+
+    Attributes
+    ----------
+    work : LengthWork
+    plan : Plan
+        Slices that go before other operators.
+    loaded : dict
+        Length -> the model at each of two, and its module.
+    probes : tuple of int
+        These lengths.
+    """
+
+    work: LengthWork
+    plan: Plan
+    loaded: dict[int, Loaded]
+    probes: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
 class Lengths:
     """The capacities of a model whose other dimensions have one size.
 
@@ -68,20 +89,30 @@ class Lengths:
         UserError
             If a longer model has another beginning.
         """
-        most = self.range.most
-        probes = max(2, self.range.least, min(most - 1, most // 2 + 1)), most
         try:
-            if probes[0] == most:
-                probes = most, most + 1
-            loaded = {probes[1]: self.load(probes[1])}
-            loaded[probes[0]] = self._between(probes[0])
-            modules = [loaded[length][1] for length in probes]
-            require_same_positions(*modules, probes, None)
-            plan = early_slices(modules[1])
-            work = length_work(*(with_early_slices(each, plan) for each in modules), probes, self.range.least)
-            return self._at_capacities(work, plan, loaded, probes[1])
+            return self._at_capacities(self.proved())
         except Mixed as reason:
             raise self.refusal(reason) from None
+
+    def proved(self) -> Proved:
+        """Return what is known of a model whose longer ones begin in the same way.
+
+        Raises
+        ------
+        Mixed
+            If a longer model has another beginning.
+        """
+        most = self.range.most
+        probes = max(2, self.range.least, min(most - 1, most // 2 + 1)), most
+        if probes[0] == most:
+            probes = most, most + 1
+        loaded = {probes[1]: self.load(probes[1])}
+        loaded[probes[0]] = self._between(probes[0])
+        modules = [loaded[length][1] for length in probes]
+        require_same_positions(*modules, probes, None)
+        plan = early_slices(modules[1])
+        work = length_work(*(with_early_slices(each, plan) for each in modules), probes, self.range.least)
+        return Proved(work, plan, loaded, probes)
 
     def _between(self, length: int) -> Loaded:
         """Return the model at a length between, where the bound is one of its sizes."""
@@ -94,22 +125,35 @@ class Lengths:
                 f"double it again take multiples of a number only, which a step says, as in 320..640:32"
             ) from None
 
-    def _at_capacities(self, work: LengthWork, plan: Plan, loaded: dict, length: int) -> list[Loaded]:
+    def _at_capacities(self, proved: Proved) -> list[Loaded]:
+        work, span = proved.work, self.range
         if not any(work.inputs):
             raise UserError(f"No input of the model has the dimension that {self.range} leaves open.")
-        made, span, whole = [], self.range, loaded[length][1]
+        made = []
         for capacity in capacities(span.least, span.most, slides(work), span.step):
-            model, mod = loaded[capacity] if capacity in loaded else self.load(capacity)
             try:
-                require_same_positions(mod, whole, (capacity, length), None)
-                mod = with_early_slices(mod, plan)
-                require_same_positions(mod, with_early_slices(whole, plan), (capacity, length), work)
+                made.append(self.at_capacity(proved, capacity))
             except Mixed:
                 if min(number.of(capacity) for number in work.numbers) > 1:
                     raise
                 continue  # what is expanded from one position may be another operator, and two positions do
-            made.append((model, self._with_facts(with_masks(mod, work, capacity), work, capacity)))
         return made
+
+    def at_capacity(self, proved: Proved, capacity: int) -> Loaded:
+        """Return the model at a capacity, with its module, which takes the length as a further input.
+
+        Raises
+        ------
+        Mixed
+            If it begins in another way than what is known of the others.
+        """
+        length, work = proved.probes[1], proved.work
+        whole = proved.loaded[length][1]
+        model, mod = proved.loaded[capacity] if capacity in proved.loaded else self.load(capacity)
+        require_same_positions(mod, whole, (capacity, length), None)
+        mod = with_early_slices(mod, proved.plan)
+        require_same_positions(mod, with_early_slices(whole, proved.plan), (capacity, length), work)
+        return model, self._with_facts(with_masks(mod, work, capacity), work, capacity)
 
     def _with_facts(self, mod: tvm.IRModule, work: LengthWork, capacity: int) -> tvm.IRModule:
         facts = {

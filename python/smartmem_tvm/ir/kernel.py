@@ -38,6 +38,9 @@ POSITIONS = "smartmem.positions"
 """Attribute of a PrimFunc of a model with an open length, of whose result nothing reads what is behind the length:
 position of the length among its arguments, the axis of the result along which positions lie, 1 if zeros have to be
 there, and the numbers of `mask_positions.Extent` along the axis."""
+KEYS_END = "smartmem.keys_end"
+"""Attribute of a PrimFunc with `POSITIONS` whose last sum may end at the length, as all stages may that run along it
+(`analysis.ending_keys`): the place among the iterators of that sum, and the numbers of `mask_positions.Extent`."""
 _parsed = Recent(256)
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 

@@ -12,7 +12,10 @@ The modules::
     known_refusals   earlier refusals of this process
     graph_key        equal descriptions of equal graphs, for refusals and for files
     program          a graph of torch -> a program of ``torch.export`` with fixed sizes, weights inside or as inputs
+    wrapped_numbers  numbers that torch passes as tensors, as numbers
     open_program     the same with symbolic sizes, which are bound for each call's sizes
+    open_lengths     which of these sizes is a length, and the program at a capacity of it
+    at_capacity      what a program at a capacity takes and returns
     compile_program  a program -> code and weights
     kept_programs    code and weights on disk, for other processes
     source           loads the code of a graph from disk, or compiles it

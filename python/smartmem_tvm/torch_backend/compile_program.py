@@ -16,6 +16,7 @@ from ..errors import shape_text
 from ..ir.public_functions import MAIN
 from ..options import Options
 from .kept_programs import Ready, shared
+from .open_lengths import CapacityProgram
 from .open_program import SizedProgram
 from .program import Program, TensorType, outside_of_torch_compile
 from .refusals import Refusal
@@ -36,7 +37,8 @@ def compile_program(
     _require_same_types(compiled, program)
     weights = [shared(each) for each in compiled.weights]
     copied = not_of_their_own(compiled.graph[MAIN])
-    ready = Ready(compiled.executable, weights, program.inputs, program.results, copied)
+    at = program.at if isinstance(program, CapacityProgram) else None
+    ready = Ready(compiled.executable, weights, program.inputs, program.results, copied, at=at)
     return compiled, replace(ready, streamed=compiled) if compiled.weight_streams else ready
 
 

@@ -16,6 +16,7 @@ from torch.fx.node import _get_qualified_name, map_aggregate
 
 from .._version import TVM_PINS, __version__, installed_version
 from ..options import Options
+from .program import expression_of
 from .request import Request
 
 _STABLE = ("torch", "_operator", "operator", "math")  # packages whose functions torch's version identifies
@@ -63,6 +64,51 @@ def key_of(graph: torch.fx.GraphModule, weights: Collection[int], functional: bo
 def with_inputs(key: str, inputs: Sequence[Any], contents: dict[int, str]) -> str:
     """Return a key of a graph together with the sizes and types of its inputs, and the contents of its weights."""
     return _hashed((key, [(_fact_of(each), contents.get(at, "")) for at, each in enumerate(inputs)]))
+
+
+def length_of(known: Sequence[Any], inputs: Sequence[Any], number: int) -> str | None:
+    """Return the sizes and types of inputs as text with a length in place of the sizes that one number decides.
+
+    Parameters
+    ----------
+    known : sequence
+        As of `program.shapes_of`.
+    number : int
+        The position of that number among the inputs.
+
+    Returns
+    -------
+    str or None
+        None if the number is none of torch's symbols, or a tensor with the length is not contiguous, or unknown.
+    """
+    symbol = expression_of(known[number]) if isinstance(known[number], torch.SymInt) else None
+    if symbol is None or not symbol.is_Symbol:
+        return None
+    renamed = {symbol: "length"}
+
+    def size_of(stated: Any, given: Any) -> Any:
+        if not isinstance(stated, torch.SymInt) or symbol not in expression_of(stated).free_symbols:
+            return given
+        return str(expression_of(stated).subs(renamed))
+
+    found: list = []
+    for stated, given in zip(known, inputs, strict=True):
+        if not isinstance(given, torch.Tensor):
+            found.append(size_of(stated, given))
+            continue
+        if not isinstance(stated, torch.Tensor):
+            return None
+        sizes = [size_of(*pair) for pair in zip(stated.shape, given.shape, strict=True)]
+        longer = any(isinstance(each, str) for each in sizes)
+        if longer and not given.is_contiguous():
+            return None
+        found.append((sizes, None if longer else given.stride(), str(given.dtype), str(given.device)))
+    return repr(found)
+
+
+def with_length(key: str, length: str, capacity: int, contents: dict[int, str]) -> str:
+    """Return a key of a graph at a capacity, for inputs that `length_of` describes."""
+    return _hashed((key, "length", length, capacity, sorted(contents.items())))
 
 
 def options_text(options: Options) -> str:

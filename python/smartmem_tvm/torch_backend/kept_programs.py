@@ -14,7 +14,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -32,6 +32,8 @@ from ..errors import UserError
 from ..ir.sizes import STORABLE, number_bytes
 from ..target import has_textures
 from ..tensor_arrays import array_of
+from . import at_capacity
+from .at_capacity import AtCapacity
 
 if TYPE_CHECKING:
     from tvm import relax
@@ -45,6 +47,7 @@ _logger = logging.getLogger(__package__)
 _PROGRAM, _REFUSED, _WEIGHT = "program", "not functional", "weight"
 _WEIGHT_FACTS = {"sum": str, "shape": [json_data.is_size], "dtype": lambda name: name in STORABLE, "scope": str}
 _FACTS = {"inputs": [json_data.is_size], "results": list, "copied": [bool], "weights": [_WEIGHT_FACTS]}
+_FACTS["capacity?"] = at_capacity.FACTS
 _shared: WeakValueDictionary[str, KeptWeight] = WeakValueDictionary()
 _lock = Lock()
 
@@ -72,6 +75,8 @@ class Ready:
         For each result that is a tensor, whether it shares memory, so that the caller gets a copy.
     streamed : Compiled, optional
         With a memory budget, what reads the weights from a file; it is not kept.
+    at : AtCapacity, optional
+        Of a program that takes several lengths, whose ``main`` has the length after the inputs.
     """
 
     code: relax.VMExecutable | tvm.runtime.Module
@@ -80,6 +85,7 @@ class Ready:
     results: tuple
     copied: list[bool]
     streamed: Compiled | None = None
+    at: AtCapacity | None = None
 
     def machine(self, target: tvm.target.Target, device: tvm.runtime.Device) -> Machine | StreamedMachine:
         """Return a new virtual machine on a device."""
@@ -143,7 +149,9 @@ def load(kept: BinaryCache, key: str) -> Ready | None:
     code = _library(content[8 + size :])
     if code is None or None in weights:
         return None
-    return Ready(code, weights, tuple(facts["inputs"]), tuple(map(_read_number, facts["results"])), facts["copied"])
+    results = tuple(map(_read_number, facts["results"]))
+    at = AtCapacity(**facts["capacity"]) if "capacity" in facts else None
+    return Ready(code, weights, tuple(facts["inputs"]), results, facts["copied"], at=at)
 
 
 def store(kept: BinaryCache, key: str, compiled: Compiled, ready: Ready) -> Ready:
@@ -164,10 +172,12 @@ def store(kept: BinaryCache, key: str, compiled: Compiled, ready: Ready) -> Read
             kept.store(_view(weight.tensor).tobytes(), _WEIGHT, weight.sum)
     results = [_write_number(each) for each in ready.results]
     facts = {"inputs": ready.inputs, "results": results, "copied": ready.copied, "weights": weights}
+    if ready.at is not None:
+        facts["capacity"] = ready.at.facts()
     head = json.dumps(facts).encode()
     kept.store(len(head).to_bytes(8, "little") + head + library, _PROGRAM, key)
     kept.prune()
-    return Ready(code, ready.weights, ready.inputs, ready.results, ready.copied)
+    return replace(ready, code=code)
 
 
 def load_refusal(kept: BinaryCache, key: str) -> str | None:
@@ -201,14 +211,14 @@ def _without_linker(reason: str) -> None:
 
 def _library(content: bytes) -> tvm.runtime.Module | None:
     """Load a library; its file is needed for no longer than that."""
-    with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
-        path = Path(folder) / "lib.so"
-        path.write_bytes(content)
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="smartmem-torch-") as folder:
+            path = Path(folder) / "lib.so"
+            path.write_bytes(content)
             return tvm.runtime.load_module(str(path))
-        except Exception as error:  # of several types: the system's loader refuses the file
-            _logger.warning("A kept library cannot be loaded (%s): the graph is compiled again.", error)
-            return None
+    except Exception as error:  # of several types: the disk is full, or the system's loader refuses the file
+        _logger.warning("A kept library cannot be loaded (%s): the graph is compiled again.", error)
+        return None
 
 
 def _weight(kept: BinaryCache, facts: dict) -> KeptWeight | None:

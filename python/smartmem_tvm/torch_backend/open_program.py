@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import Dim
 
-from .program import Captured, Place, TensorType, outside_of_torch_compile, returned, taken, type_of
+from .program import (
+    Captured,
+    Place,
+    TensorType,
+    expression_of,
+    outside_of_torch_compile,
+    returned,
+    shapes_of,
+    taken,
+    type_of,
+)
 from .refusals import check_program, storage
 
 if TYPE_CHECKING:
@@ -61,12 +72,22 @@ class OpenProgram:
         Positions among the graph's inputs.
     results : tuple
         For each result of the graph, its number, which may be symbolic, or None for the next tensor.
+    places : dict
+        Position of a number among the graph's inputs -> the `Place` where it is read.
     """
 
     exported: torch.export.ExportedProgram
     model: Model
     inputs: tuple[int, ...]
     results: tuple
+    places: dict[int, Place] = field(default_factory=dict)
+
+    @cached_property
+    def numbers(self) -> dict[int, sympy.Symbol]:
+        """The symbol of each number among the graph's inputs that stays open."""
+        types = dict(zip(self.inputs, taken(self.exported), strict=True))
+        found = {at: expression_of(types[each.tensor].shape[each.axis]) for at, each in self.places.items()}
+        return {at: each for at, each in found.items() if each.is_Symbol}
 
     def at(self, inputs: Sequence[Any]) -> SizedProgram:
         """Return the program for the sizes of these inputs of the graph.
@@ -78,33 +99,62 @@ class OpenProgram:
         UserError
             If it is outside of the program's bounds, or breaks its relations between sizes.
         """
+        return self.bound(self.solved(inputs))
+
+    def bound(self, sizes: Mapping[sympy.Symbol, int]) -> SizedProgram:
+        """Return the program for some sizes; errors as of `at`."""
         from ..frontend import bound
         from ..frontend.several_sizes import bound_to_each
 
-        tensors = [inputs[at] for at in self.inputs]
-        sizes = self._solved(tensors)
-        known = _environment(self.exported)
-        for guard in known.guards:
-            # A symbol that torch has replaced, by a number too, is in no size of the program.
-            if not _holds(known.replace(guard.expr), sizes):
-                raise NotOpen(f"torch traced it where {guard.expr}")
-        names = [each.name for each in self.model.proto.graph.input]
-        if len(names) != len(tensors):
-            raise NotOpen("torch's exporter drops an input")
-        shapes = dict(zip(names, (tuple(each.shape) for each in tensors), strict=True))
-        (model,) = bound_to_each(self.model, [shapes], bound)
+        refused = self._refused(sizes)
+        if refused is not None:
+            raise NotOpen(f"torch traced it where {refused}")
 
         def number(size: Any) -> int:
             return _number(size, sizes)
 
+        takes = [type_of(each, number) for each in taken(self.exported)]
+        names = [each.name for each in self.model.proto.graph.input]
+        if len(names) != len(takes):
+            raise NotOpen("torch's exporter drops an input")
+        (model,) = bound_to_each(self.model, [{name: each.shape for name, each in zip(names, takes)}], bound)
         results = tuple(each if each is None else _as_number(each, sizes) for each in self.results)
         returns = [type_of(each, number) for each in returned(self.exported)]
-        return SizedProgram(model, self.inputs, results, [type_of(each) for each in tensors], returns)
+        return SizedProgram(model, self.inputs, results, takes, returns)
 
-    def _solved(self, tensors: Sequence[torch.Tensor]) -> dict[sympy.Symbol, int]:
-        """Return the numbers of the symbols in the program's sizes."""
+    def holds(self, sizes: Mapping[sympy.Symbol, int]) -> bool:
+        """Whether what torch assumed of sizes while it traced the graph holds for these."""
+        return self._refused(sizes) is None
+
+    def _refused(self, sizes: Mapping[sympy.Symbol, int]) -> Any:
+        """Return what torch assumed and does not hold for some sizes; None if all of it does."""
+        return next((each for each in self._guards if not _holds(each, sizes)), None)
+
+    @cached_property
+    def _guards(self) -> list:
+        known = _environment(self.exported)
+        # A symbol that torch has replaced, by a number too, is in no size of the program.
+        return list(dict.fromkeys(known.replace(guard.expr) for guard in known.guards))
+
+    def of_any_size(self) -> OpenProgram:
+        """Return the same without what runs in torch, which takes the sizes that were traced only."""
+        return replace(self, model=replace(self.model, program=None))
+
+    def varies(self, result: Any) -> bool:
+        """Whether a result is a number that is symbolic."""
+        return isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+    def solved(self, inputs: Sequence[Any]) -> dict[sympy.Symbol, int]:
+        """Return the numbers of the symbols in the program's sizes, for inputs of the graph.
+
+        Raises
+        ------
+        NotOpen
+            If the inputs have other relations between sizes.
+        """
+        tensors = [inputs[at] for at in self.inputs]
         pairs = [
-            (_expression(size), found)
+            (expression_of(size), found)
             for stated, given in zip(taken(self.exported), tensors, strict=True)
             for size, found in zip(stated.shape, given.shape, strict=True)
         ]
@@ -135,7 +185,7 @@ def open_program(graph: torch.fx.GraphModule, inputs: Sequence[Any], frozen: Col
     """
     from ..frontend.torch_onnx import model_of
 
-    shapes = _shapes_of(graph)
+    shapes = shapes_of(graph)
     sizes, dynamic = _sources(graph, shapes, inputs, frozen)
     traced: list[Sequence] = []
     captured = Captured(graph, inputs, frozen, sizes, traced.append).eval()
@@ -148,13 +198,8 @@ def open_program(graph: torch.fx.GraphModule, inputs: Sequence[Any], frozen: Col
         check_program(exported)
         model = model_of(exported, "The torch program")
     results = tuple(None if isinstance(each, torch.Tensor) else each for each in traced[-1])
-    return OpenProgram(exported, model, captured.places, results)
-
-
-def _shapes_of(graph: torch.fx.GraphModule) -> list[Any]:
-    """Return what torch knows of each input without its data: a tensor, or a number, which may be symbolic."""
-    nodes = (node for node in graph.graph.nodes if node.op == "placeholder")
-    return [node.meta.get("example_value", node.meta.get("val")) for node in nodes]
+    places = {at: each for at, each in sizes.items() if isinstance(each, Place)}
+    return OpenProgram(exported, model, captured.places, results, places)
 
 
 def _sources(
@@ -166,8 +211,8 @@ def _sources(
     for at, each in enumerate(known):
         if isinstance(each, torch.Tensor) and at not in frozen:
             for axis, size in enumerate(each.shape):
-                if isinstance(size, torch.SymInt) and not _expression(size).is_number:
-                    places.setdefault(_expression(size), Place(at, axis))
+                if isinstance(size, torch.SymInt) and not expression_of(size).is_number:
+                    places.setdefault(expression_of(size), Place(at, axis))
                     dynamic.setdefault(at, []).append(axis)
     if not dynamic:
         raise NotOpen("no size of its inputs is symbolic")
@@ -176,9 +221,9 @@ def _sources(
         if isinstance(each, torch.Tensor):
             continue
         symbolic = isinstance(known[at], torch.SymInt | torch.SymFloat | torch.SymBool)
-        if symbolic and _expression(known[at]) not in places:
+        if symbolic and expression_of(known[at]) not in places:
             raise NotOpen("a number among its inputs is no size of a tensor")
-        sizes[at] = places[_expression(known[at])] if symbolic else each
+        sizes[at] = places[expression_of(known[at])] if symbolic else each
     return sizes, dynamic
 
 
@@ -191,14 +236,8 @@ def _holds(condition: Any, sizes: Mapping) -> bool:
     return bool(condition.subs(sizes) == True)  # noqa: E712  (sympy's true)
 
 
-def _expression(size: Any) -> Any:
-    import sympy
-
-    return size.node.expr if hasattr(size, "node") else sympy.Integer(size)
-
-
 def _number(size: Any, sizes: Mapping) -> int:
-    found = _expression(size).subs(sizes)
+    found = expression_of(size).subs(sizes)
     if not found.is_number:
         raise NotOpen(f"the size {found} is not known from its inputs")
     return int(found)

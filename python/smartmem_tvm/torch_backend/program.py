@@ -123,6 +123,19 @@ def read_program(graph: torch.fx.GraphModule, inputs: Sequence[Any], frozen: Col
     return Program(exported, fixed.places, results)
 
 
+def shapes_of(graph: torch.fx.GraphModule) -> list[Any]:
+    """Return what torch knows of each input without its data: a tensor, or a number, which may be symbolic."""
+    nodes = (node for node in graph.graph.nodes if node.op == "placeholder")
+    return [node.meta.get("example_value", node.meta.get("val")) for node in nodes]
+
+
+def expression_of(size: Any) -> Any:
+    """Return a size, which may be symbolic, as an expression."""
+    import sympy
+
+    return size.node.expr if hasattr(size, "node") else sympy.Integer(size)
+
+
 def taken(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
     """Return the inputs of a program as tensors without data."""
     names = set(program.graph_signature.user_inputs)

@@ -22,9 +22,11 @@ from .refusals import NotFunctional, Refusal, strange_tensors, training
 from .request import Request
 from .snapshot import Snapshot
 from .source import Source
+from .wrapped_numbers import as_numbers, with_numbers, wrapped_numbers
 
 _logger = logging.getLogger(__package__)
 MOST_SHAPES = 64  # of one graph, in memory; as many sizes as a model has at most (`frontend.several_sizes.MOST_SIZES`)
+MOST_NUMBERS = 4  # values of numbers in the code, each of which has kernels. Chosen: more are data, as a temperature
 MOST_CHANGES = 2  # of weights: afterwards they become inputs, so that a loop of training and validation stops compiling
 
 # While any thread exports a program, torch records the name of every called compiled function in a variable that all
@@ -34,6 +36,19 @@ _UNNOTED = "__torch_dispatch__"
 
 def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
     """Return the callable for `torch_backend.smartmem`."""
+    places = wrapped_numbers(graph, inputs)
+    if not places:
+        return _compiled(graph, inputs, request)
+    made = _compiled(with_numbers(graph, inputs, places), as_numbers(inputs, places), request)
+
+    def run(*inputs: Any) -> Sequence:
+        return made(*as_numbers(inputs, places))
+
+    run.__name__ = _UNNOTED
+    return run
+
+
+def _compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any], request: Request) -> Callable:
     given, inputs = inputs, [_as_number(each) for each in inputs]
     reason = training(graph) or strange_tensors(inputs)
     if reason is not None:
@@ -87,6 +102,7 @@ class Graph:
         self._own = [*graph.parameters(), *graph.buffers()]
         self._made: OrderedDict[tuple, tuple[Kernels, Snapshot] | None] = OrderedDict()
         self._numbers = [at for at, each in enumerate(inputs) if not isinstance(each, torch.Tensor)]
+        self._floats: set[tuple[float, ...]] = set()
         self._functional, self._changes = functional, 0
         self._source = Source(graph, request, self._device, functional)
         self._lock = RLock()
@@ -130,6 +146,11 @@ class Graph:
         return self._make(inputs)
 
     def _make(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot] | None:
+        floats = tuple(inputs[at] for at in self._numbers if isinstance(inputs[at], float))
+        if floats not in self._floats and len(self._floats) >= MOST_NUMBERS:
+            left_to_torch("numbers of its code change again and again")
+            return None
+        self._floats.add(floats)
         signature = signature_of(self._graph, inputs, self._weights, self._functional, self._request)
         refusal = recall(signature)
         if refusal is None:
@@ -150,7 +171,9 @@ class Graph:
     def _compiled(self, inputs: Sequence[Any]) -> tuple[Kernels, Snapshot]:
         snapshot = Snapshot(self._watched(inputs))  # before weights are read: any later write counts as a change
         target = self._source.target
-        return Kernels(self._source.ready(inputs, self._weights, snapshot), target, self._device), snapshot
+        ready = self._source.ready(inputs, self._weights, snapshot)
+        known = (made[0] for made in self._made.values() if made is not None and made[0].ready is ready)
+        return next(known, None) or Kernels(ready, target, self._device), snapshot
 
 
 def _as_refusal(error: Exception) -> Refusal:

@@ -17,26 +17,37 @@ from dataclasses import dataclass
 from tvm import ir, s_tir, sym, tirx
 
 from ...ir.index_map import variables
-from ...ir.kernel import POSITIONS, shape_of
+from ...ir.kernel import KEYS_END, POSITIONS, shape_of
 from ...ir.mask_positions import Extent
-from .nest import SERIAL, VECTOR, block, fresh, index, index_type, loop
+from .nest import SERIAL, VECTOR, block, current_index_type, fresh, index, index_type, loop
 
 _VECTOR = 64  # numbers that a vectorized loop of zeros writes at most; chosen: four of the widest registers
 
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """The result of a kernel, how much of its `axis` is before the length, and the tensor with the length."""
+    """The result of a kernel, how much of its `axis` is before the length, and the tensor with the length.
+
+    `keys` is the iterator of its last sum that may end there, and what of it is before the length.
+    """
 
     output: object
     length: object
     axis: int
     extent: Extent
     zeros: bool
+    keys: tuple[int, Extent] | None = None
 
     def end(self, dtype: str):
         """Return the first index along the axis that is behind the length."""
-        end = self.extent.of(self.length[tirx.const(0, "int64")])
+        return self._end(self.extent, dtype)
+
+    def end_of_keys(self, dtype: str):
+        """Return the number of terms of the last sum that are before the length."""
+        return self._end(self.keys[1], dtype)
+
+    def _end(self, extent: Extent, dtype: str):
+        end = extent.of(self.length[tirx.const(0, "int64")])
         return end if str(dtype) == "int64" else tirx.Cast(dtype, end)
 
 
@@ -51,7 +62,11 @@ def positions_on(func: tirx.PrimFunc) -> Positions | None:
     length = func.params[place]
     if str(length.dtype) != "int64" or shape_of(length) != (1,):
         raise ValueError(f"argument {place} of a kernel with positions is no length")
-    return Positions(func.params[-1], length, axis, Extent(*extent), bool(zeros))
+    keys = None
+    if KEYS_END in func.attrs:
+        number, *numbers = map(int, func.attrs[KEYS_END])
+        keys = number, Extent(*numbers)
+    return Positions(func.params[-1], length, axis, Extent(*extent), bool(zeros), keys)
 
 
 @contextmanager
@@ -62,6 +77,14 @@ def positions_of(func: tirx.PrimFunc) -> Iterator[None]:
         yield
     finally:
         _POSITIONS.reset(token)
+
+
+def ending_keys() -> tuple[int, tirx.PrimExpr] | None:
+    """Return the iterator of the kernel's last sum that may end at the length, and its terms up to there; else None."""
+    positions = _POSITIONS.get()
+    if positions is None or positions.keys is None:
+        return None
+    return positions.keys[0], positions.end_of_keys(current_index_type())
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +151,12 @@ def _line(at, row):
 def guarded(condition: Inside | None, first, rows: int, body: tirx.Stmt) -> tirx.Stmt:
     """Return a statement that runs where a strip of rows from `first` on has positions before the length."""
     return body if condition is None else tirx.IfThenElse(condition(first, rows), body, None)
+
+
+def axis_of(output) -> int | None:
+    """Return the axis of a kernel's result along which it may end at the length; None if it has none."""
+    positions = _POSITIONS.get()
+    return positions.axis if positions is not None and output.same_as(positions.output) else None
 
 
 def before_length(first: tirx.BufferStore, body: tirx.Stmt) -> tirx.Stmt:

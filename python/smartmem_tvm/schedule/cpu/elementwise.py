@@ -14,6 +14,7 @@ from ..core.concatenation_pieces import pieces
 from ..core.decisions import decide, declined
 from ..core.expressions import Walk, accesses_of, fusable_suffix, lie_side_by_side, memory_order, split_index
 from ..core.nest import PARALLEL, SERIAL, Scope, allocate, block, fresh, index, scratch, split_work, store
+from ..core.positions import axis_of, before_length
 from .params import CpuParams
 from .rule import CpuRule
 from .tables import tabulated
@@ -71,9 +72,19 @@ class Elementwise(CpuRule):
         stage = Stage(stage.name, tuple(it for it in stage.iters if it.var in extents), substitute(stage.body, unit))
         order = memory_order(stage.spatial, extents, stage.body.buffer, stage.body.indices)
         fused = fusable_suffix(order, extents, accesses_of(stage))
+        fused = _behind_positions(stage, extents, order, fused, params)
         outer, inner = order[: len(order) - fused], order[len(order) - fused :]
         stage, tables, fills = tabulated(stage, inner)
         return allocate(tables, block(*fills, _emit(stage, extents, outer, inner, params)))
+
+
+def _behind_positions(stage: Stage, extents, order, fused: int, params: CpuParams) -> int:
+    """Return how many iterators make a line that is left out whole behind the length; `fused` if it would be short."""
+    axis = axis_of(stage.body.buffer)
+    along = None if axis is None else stage.body.indices[axis]
+    behind = next((len(order) - 1 - place for place, var in enumerate(order) if var.same_as(along)), fused)
+    line = _product(order[len(order) - behind :], extents) if behind else 1
+    return behind if behind < fused and line >= params.lanes else fused
 
 
 def _product(vars_, extents) -> int:
@@ -88,6 +99,8 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
     if crossed is not None:
         return _emit_transposed(stage, extents, [v for v in outer if v not in crossed], inner, crossed, params)
     scope, rows, length = Scope(), _product(outer, extents), _product(inner, extents)
+    axis = axis_of(stage.body.buffer)
+    ends = None if axis is None else next((v for v in outer if v.same_as(stage.body.indices[axis])), None)
     short = bool(inner) and length < _SHORT * params.lanes and lie_side_by_side(stage, inner[-1])
     choice = ElementwiseChoice(params.tasks if rows * length >= params.serial_below else 1)
     wanted = decide("elementwise", choice, rows=rows, length=length, **params.facts).tasks
@@ -104,8 +117,10 @@ def _emit(stage: Stage, extents, outer, inner, params: CpuParams) -> tirx.Stmt:
 
     def line(place: dict, start, count) -> tirx.Stmt:
         if short:
-            return scope.line(length, params.lanes, lambda j: element(place, j), "j")
-        return scope.loop(count, lambda j: element(place, start + j), "j", most=piece)
+            nest = scope.line(length, params.lanes, lambda j: element(place, j), "j")
+        else:
+            nest = scope.loop(count, lambda j: element(place, start + j), "j", most=piece)
+        return nest if ends is None else before_length(element(place, start), nest)
 
     if wanted == 1:  # plain loops over the rows, without a division to find the indices of a row
         return scope.nest(outer, extents, lambda place: line(place, index(0), length), "row")

@@ -5,16 +5,70 @@ from __future__ import annotations
 
 from tvm import ir, tirx
 
+from ...analysis.ending_keys import along
 from ...analysis.row_chain import RowChain
 from ...ir.blends import branches
 from ...ir.kernel import Stage, substitute
 from ...ir.walk import loads
 from ..core.expressions import replace_loads, split_index
 from ..core.nest import VECTOR, Scope, allocate, block, index, scratch, store
-from ..core.positions import Inside, guarded, inside
+from ..core.positions import Inside, ending_keys, guarded, inside
 from ..core.reduction import combiner_of, last_part
 from .gemm.epilogue import fits_registers
 from .params import CpuParams
+
+
+class EndingKeys:
+    """The stages of a chain that may end at the length, along the positions that its last sum adds up.
+
+    They end at a whole vector, but for the depth of a product: what a vector computes behind the length is hidden.
+    """
+
+    def __init__(self, keys: dict, end, lanes: int):
+        self._keys, self._lanes = keys, lanes
+        self.end = end
+        self.whole = tirx.floordiv(end + index(lanes - 1), index(lanes)) * index(lanes)
+
+    @classmethod
+    def of(cls, chain: RowChain, params: CpuParams) -> EndingKeys | None:
+        """Return the keys of a chain; None if it has none, or they are not whole vectors in a row."""
+        found = ending_keys()
+        if found is None:
+            return None
+        number, end = found
+        keys = along(chain.kernel, chain.axes, number)
+        for stage, key in keys.items():
+            mine = stage.reduction if any(key.same_as(each) for each in stage.reduction) else chain.inner(stage)
+            if len(mine) != 1 or not mine[0].same_as(key) or stage.extents[key] % params.lanes:
+                return None
+        return cls(keys, end, params.lanes)
+
+    def runs(self, stage: Stage) -> bool:
+        """Whether a stage runs along the keys."""
+        return stage in self._keys
+
+    def single(self, stage: Stage, width: int):
+        """Return how many values of a row a stage computes one by one."""
+        return self.whole if self.runs(stage) else width
+
+    def vectors(self, stage: Stage, count: int):
+        """Return how many vectors of a row a stage computes."""
+        return tirx.floordiv(self.whole, index(self._lanes)) if self.runs(stage) else count
+
+    def end_of(self, stage: Stage):
+        """Return where a reduction ends; None if it runs along something else."""
+        return self.whole if self.runs(stage) else None
+
+    def columns(self, stage: Stage) -> Inside | None:
+        """Return which columns of a product are computed; None for all."""
+        return Inside(lambda column: column, self.end) if self.runs(stage) and not self._adds(stage) else None
+
+    def depth(self, stage: Stage):
+        """Return how many steps a product adds up; None for all."""
+        return self.end if self.runs(stage) and self._adds(stage) else None
+
+    def _adds(self, stage: Stage) -> bool:
+        return any(self._keys[stage].same_as(each) for each in stage.reduction)
 
 
 class RowStages:
@@ -29,6 +83,7 @@ class RowStages:
     def __init__(self, chain: RowChain, params: CpuParams, scope: Scope, rows: int, place: dict):
         self.chain, self.params, self.scope, self.rows, self.place = chain, params, scope, rows, place
         self.first = index(0)
+        self.keys = EndingKeys.of(chain, params)
         self._locals: dict = {}
         self._producer = {s.body.buffer: s for s in chain.kernel.stages}
         for stage in chain.kernel.stages[:-1]:
@@ -186,10 +241,13 @@ class RowStages:
             return self.write(stage, self.value(stage.body.value, row, point), row, column, point)
 
         if branches(stage.body.value) or width < lanes:
-            return self.scope.loop(width, at, "c")
+            steps = width if self.keys is None else self.keys.single(stage, width)
+            return self.scope.loop(steps, at, "c", most=width)
         padded = self.is_kept(stage) and all(self._pads(load, width) for load in loads(stage.body.value))
         whole = -(-width // lanes) * lanes if padded else width // lanes * lanes
-        main = self.scope.loop(whole // lanes, lambda v: self.vector(lambda j: at(v * index(lanes) + j)), "v")
+        count = whole // lanes
+        steps = count if self.keys is None else self.keys.vectors(stage, count)
+        main = self.scope.loop(steps, lambda v: self.vector(lambda j: at(v * index(lanes) + j)), "v", most=count)
         if whole >= width:
             return main
         if self.is_kept(stage):  # It may overwrite its input, so no element is computed twice.
@@ -227,17 +285,23 @@ class RowStages:
 
             return self.vectors(lanes, one)
 
-        def loop(begin: int, step: int) -> tuple[tirx.Stmt | None, int]:
-            count = (length - begin) // step
-            body = self.scope.loop(count, lambda b: add(index(begin) + b * index(step), step), "b") if count else None
-            return body, begin + count * step
+        def loop(begin, step: int) -> tuple[tirx.Stmt | None, object]:
+            count = (length - begin) // step if ends is None else tirx.floordiv(ends - begin, index(step))
+            first = index(begin) if isinstance(begin, int) else begin
+            if isinstance(count, int) and not count:
+                return None, begin
+            body = self.scope.loop(
+                count, lambda b: add(first + b * index(step), step), "b", most=max(1, length // step)
+            )
+            return body, begin + count * (step if ends is None else index(step))
 
+        ends = None if self.keys is None else self.keys.end_of(stage)
         start = self.vectors(width, lambda j: store(acc, stage.init.value, j))
-        statements, done = [], 0
+        statements, done = [], 0 if ends is None else index(0)
         for step in sorted({width, min(width, lanes)}, reverse=True):
             body, done = loop(done, step)
             statements.append(body)
-        if done < length:
+        if ends is None and done < length:
             statements.append(last(length - done))
         statements += self._fold(acc, width, combine)
         point = self.point(stage, row, column)

@@ -9,9 +9,10 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ...analysis.classify import reduces
+from ...analysis.ending_keys import ending_keys
 from ...analysis.unread_positions import ANYTHING, ZEROS, Axes, UnreadPositions
 from ...ir.graph import Graph, Node, rewrite_graphs
-from ...ir.kernel import POSITIONS
+from ...ir.kernel import KEYS_END, POSITIONS
 from ...ir.mask_positions import LENGTH, ZERO, Extent
 from ...ir.several_sizes import TILE, extent_at, places_of, tile_of
 
@@ -69,6 +70,7 @@ class _Skips:
     writes_zeros: bool = True
     unread: dict = field(default_factory=dict)  # variable -> axes
     zeros: dict = field(default_factory=dict)  # variable -> axes along which its kernel writes zeros
+    computed: dict = field(default_factory=dict)  # variable -> axes that are zero or lowest behind the length
     log: list[dict] = field(default_factory=list)
 
     def run(self) -> list[dict]:
@@ -92,8 +94,7 @@ class _Skips:
         return self.log
 
     def _kernels(self, nodes: list[Node]) -> dict:
-        computed: dict = {}
-        found = {}
+        computed, found = self.computed, {}
         for node in nodes:
             if node.kernel is None or len(node.kernel.outputs) != 1:
                 continue
@@ -153,6 +154,11 @@ class _Skips:
             self.graph.take(node, self._with_length(node, buffer))
         place = next(number for number, arg in enumerate(node.args) if arg.same_as(self.length))
         node.attrs = {**node.attrs, POSITIONS: [place, axis, int(bool(zeros)), *axes[axis][1]]}
+        bound = dict(zip(node.kernel.inputs, node.args, strict=True))
+        given = {buffer: self.computed.get(arg, {}) for buffer, arg in bound.items() if isinstance(arg, ir.Var)}
+        keys = ending_keys(node.kernel, node.kernel.inputs[place], self.capacity, given)
+        if keys is not None:
+            node.attrs[KEYS_END] = [keys[0], *keys[1]]
         why = "nothing reads the positions behind the length" + (", but as zeros" if zeros else "")
         decision = {"pass": "SkipPositions", "operator": node.members[-1], "action": "shortened"}
         self.log.append({**decision, "into": [node.var.name], "reason": why})

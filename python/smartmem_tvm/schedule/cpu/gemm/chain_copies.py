@@ -71,15 +71,17 @@ class ChainCopies:
     def over_depth(self, body: Callable) -> tirx.Stmt:
         """Return one loop for each depth iterator, so that no index is divided; `body` also takes the fused index."""
         vars_, extents = self.stage.reduction, self.stage.extents
+        end = None if self.stages.keys is None else self.stages.keys.depth(self.stage)  # of the only iterator
 
         def nest(level: int, flat, point: dict) -> tirx.Stmt:
             if level == len(vars_):
                 return body(flat, point)
             var = vars_[level]
             return self.scope.loop(
-                extents[var],
+                extents[var] if end is None else end,
                 lambda v: nest(level + 1, flat * index(extents[var]) + v, {**point, var: v}),
                 f"k{level}",
+                most=extents[var],
             )
 
         return nest(0, index(0), {})

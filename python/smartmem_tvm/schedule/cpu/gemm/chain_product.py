@@ -30,7 +30,7 @@ from .amx_block import SPAN
 from .amx_kernel import AmxKernel, LeftTiles, RightTiles
 from .axis import Axis, Span, Strip
 from .chain_copies import ChainCopies
-from .depth import FusedDepth
+from .depth import EndingDepth, FusedDepth
 from .fma_kernel import FmaKernel
 from .gemm import Gemm, MicroKernel
 from .micro_kernels import AMX, BFLOAT16, FLOAT, micro_kernel
@@ -131,7 +131,9 @@ class FmaProduct(ChainProduct):
     @cached_property
     def tile(self) -> Tile:
         """The register tile, whole vectors wide."""
-        tile = best_tile(self.stages.rows, self._padded(self.columns), self.params)
+        ends = self.stages.keys is not None and self.stages.keys.columns(self.stage) is not None
+        columns = self.params.lanes if ends else self._padded(self.columns)  # a panel that is begun is computed whole
+        tile = best_tile(self.stages.rows, columns, self.params)
         sizes = {"rows": self.stages.rows, "columns": self.columns, "depth": self.depth}
         return decide("panel", Tile(tile.height, self._padded(tile.width)), **sizes, **self.params.facts)
 
@@ -142,7 +144,8 @@ class FmaProduct(ChainProduct):
         count, rest = divmod(self.columns, width)
         tail = self._padded(self.columns) - count * width
         spans = [Span(0, count, width)] if count else []
-        return Axis([*spans, Span(count * width, 1, tail, kept=rest)] if tail else spans)
+        inside = None if self.stages.keys is None else self.stages.keys.columns(self.stage)
+        return Axis([*spans, Span(count * width, 1, tail, kept=rest)] if tail else spans, inside=inside)
 
     def pack(self) -> tirx.Stmt:
         """Return the copy of the current batch's matrix into panels."""
@@ -197,9 +200,10 @@ class FmaProduct(ChainProduct):
             spot = self._place(panel, step.number)
             return lambda j: self.packed[spot + j]
 
+        end = None if self.stages.keys is None else self.stages.keys.depth(self.stage)
         return FmaKernel(
             *(self.scope, self.params.lanes, self.stage.body.buffer.ty.dtype, in_place(read), Reader(at)),
-            FusedDepth(self.scope, self.depth, unroll=1),
+            FusedDepth(self.scope, self.depth, unroll=1) if end is None else EndingDepth(self.scope, self.depth, end),
             epilogue,
         )
 

@@ -43,6 +43,21 @@ class FusedDepth:
 
 
 @dataclass(frozen=True, eq=False)
+class EndingDepth:
+    """One loop over the first steps, whose number is known in a call; without parts and prefetches."""
+
+    scope: Scope
+    depth: int
+    end: object
+
+    def steps(
+        self, add: Callable[[DepthStep], tirx.Stmt], _part: DepthPart | None, _prefetch: Prefetch | None
+    ) -> tirx.Stmt:
+        """Return the loop."""
+        return self.scope.loop(self.end, lambda k: add(DepthStep(k)), "k", most=self.depth)
+
+
+@dataclass(frozen=True, eq=False)
 class NestedDepth:
     """A loop for each iterator of the depth, of the kind that `kind` says; without parts and prefetches."""
 

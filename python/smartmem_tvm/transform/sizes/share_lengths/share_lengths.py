@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import tvm
-from tvm import relax
 
-from ....analysis.items import Mixed, Share
-from ....analysis.length_cost import LengthCost, length_sums
+from ....analysis.items import Mixed
+from ....analysis.length_cost import length_cost
 from ....analysis.position_work import LengthWork, require_same_positions
 from ....analysis.positions import length_work
 from ....ir.graph import append_log
@@ -100,10 +98,9 @@ class _Group:
             work = length_work(small, large, probes, self.lengths[names[0]])
             if not any(work.inputs):
                 return {}, []
-            sums = length_sums(work, probes)
+            cost = length_cost(self.mod[whole], work, probes, self.target)
         except (Mixed, ValueError):
             return {}, []
-        cost = self._cost(work, sums)
         if not cost.served(list(self.lengths.values())):
             return {}, []
         same = {self.lengths[name]: name for name in names if self._same(modules[name], large, name, whole, work)}
@@ -118,14 +115,6 @@ class _Group:
         except (Mixed, ValueError):
             return False
         return True
-
-    def _cost(self, work: LengthWork, sums: list) -> LengthCost:
-        name, longest = max(self.lengths.items(), key=lambda each: each[1])
-        func = self.mod[name]
-        results = func.ret_ty.fields if isinstance(func.ret_ty, relax.TupleType) else [func.ret_ty]
-        inputs = _numbers([param.ty for param in func.params], work.inputs) // longest
-        copies = sum(map(bool, (*work.inputs, *work.outputs)))
-        return LengthCost(sums, inputs, _numbers(results, work.outputs) // longest, copies, self.target)
 
     def _chosen(self, modules: Mapping, by_length: Mapping[int, str], work: LengthWork, found: dict[int, int]):
         try:
@@ -171,8 +160,3 @@ def _with_facts(mod: tvm.IRModule, work: LengthWork, capacity: int) -> tvm.IRMod
 def _places(work: LengthWork) -> dict:
     pairs = (("inputs", work.inputs), ("outputs", work.outputs))
     return {name: [[share.facts() for share in shares] for shares in each] for name, each in pairs}
-
-
-def _numbers(types: Sequence[relax.TensorType], places: Sequence[Sequence[Share]]) -> int:
-    """Return the numbers of those tensors that have positions."""
-    return sum(prod(map(int, ty.shape)) for ty, shares in zip(types, places, strict=True) if shares)
