@@ -35,8 +35,8 @@ KEY_AXIS = "smartmem.key_axis"
 counts its rows, and how many kernels `BoundKeys` has put before it. Its last input is the number of keys to read."""
 POSITIONS = "smartmem.positions"
 """Attribute of a PrimFunc of a model with an open length, of whose result nothing reads what is behind the length:
-position of the length among its arguments, the axis of the result along which positions lie, 1 if zeros have to be
-there, and the numbers of `mask_positions.Extent` along the axis."""
+position of the length among its arguments, the axis of the result along which positions lie, how many elements behind
+the length have to be zeros, and the numbers of `mask_positions.Extent` along the axis."""
 _parsed = Recent(256)
 _PLAIN_STATEMENTS = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 

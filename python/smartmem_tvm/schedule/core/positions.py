@@ -26,13 +26,16 @@ _VECTOR = 64  # numbers that a vectorized loop of zeros writes at most; chosen: 
 
 @dataclass(frozen=True, eq=False)
 class _Positions:
-    """The result of a kernel, how much of its `axis` is before the length, and the tensor with the length."""
+    """The result of a kernel, how much of its `axis` is before the length, and the tensor with the length.
+
+    So many elements behind it are `zeros`.
+    """
 
     output: object
     length: object
     axis: int
     extent: Extent
-    zeros: bool
+    zeros: int
 
     def end(self, dtype: str):
         """Return the first index along the axis that is behind the length."""
@@ -50,7 +53,7 @@ def _of(func: tirx.PrimFunc) -> _Positions | None:
     length = func.params[place]
     if str(length.dtype) != "int64" or shape_of(length) != (1,):
         raise ValueError(f"argument {place} of a kernel with positions is no length")
-    return _Positions(func.params[-1], length, axis, Extent(*extent), bool(zeros))
+    return _Positions(func.params[-1], length, axis, Extent(*extent), zeros)
 
 
 @contextmanager
@@ -112,15 +115,18 @@ def inside(first: Callable, most: int, analyzer: sym.Analyzer | None = None) -> 
     before, end = analyzer.simplify(at - row), positions.end(str(at.ty.dtype))
     if not any(row.same_as(var) for var in variables(before)):
         return Inside(lambda number: before + number, end)
-    line = _line(at, row)
+    each = _side(at, row, tirx.FloorDiv)
+    if each is not None:  # positions are outermost: so many rows have one position
+        return Inside(lambda number: number, analyzer.simplify(end * each))
+    line = _side(at, row, tirx.FloorMod)
     if line is None:
         return None  # rows of several items, say: a strip may end in the next item
     return Inside(lambda number: analyzer.simplify(tirx.floormod(number, line)), end, line)
 
 
-def _line(at, row):
-    """Return the length of the lines of a picture, along which an index goes with a row; None if it does not."""
-    whole = isinstance(at, tirx.FloorMod) and at.a.same_as(row) and isinstance(at.b, tirx.IntImm)
+def _side(at, row, kind: type):
+    """Return the side of a picture, which an index along the positions divides a row by; None if it is none."""
+    whole = isinstance(at, kind) and at.a.same_as(row) and isinstance(at.b, tirx.IntImm)
     return at.b if whole else None
 
 
@@ -129,12 +135,22 @@ def guarded(condition: Inside | None, first, rows: int, body: tirx.Stmt) -> tirx
     return body if condition is None else tirx.IfThenElse(condition(first, rows), body, None)
 
 
-def before_length(first: tirx.BufferStore, body: tirx.Stmt) -> tirx.Stmt:
-    """Return a statement that runs if the store of its first result is before the length."""
+def before_length(
+    first: tirx.BufferStore, body: tirx.Stmt, known: tirx.BufferStore | None = None
+) -> tirx.Stmt:
+    """Return a statement that runs if the store of its first result is before the length.
+
+    Parameters
+    ----------
+    known : BufferStore, optional
+        One that is before the length, as a loop around has asked: another one at its position is not asked again.
+    """
     positions = _POSITIONS.get()
     if positions is None or not first.buffer.same_as(positions.output):
         return body
     at = first.indices[positions.axis]
+    if known is not None and sym.Analyzer().can_prove_equal(at, known.indices[positions.axis]):
+        return body
     return tirx.IfThenElse(at < positions.end(str(at.ty.dtype)), body, None)
 
 
@@ -156,13 +172,14 @@ def _zeros(positions: _Positions) -> tirx.Stmt:
     shape = shape_of(output)
     with index_type("int64"):
         start = tirx.max(positions.end("int64"), index(0))
+        behind = tirx.min(index(shape[axis]) - start, index(positions.zeros))
 
         def at(indices: list) -> tirx.Stmt:
             place = len(indices)
             if place == len(shape):
                 return tirx.BufferStore(output, tirx.const(0, output.dtype), indices)
             if place == axis:
-                return loop(index(shape[axis]) - start, lambda i: at([*indices, start + i]), "behind")
+                return loop(behind, lambda i: at([*indices, start + i]), "behind")
             last = place == len(shape) - 1 and shape[place] > 1
             return loop(
                 shape[place], lambda i: at([*indices, i]), "i", VECTOR if last and shape[place] <= _VECTOR else SERIAL
