@@ -66,6 +66,11 @@ def positions_of(func: tirx.PrimFunc) -> Iterator[None]:
         _POSITIONS.reset(token)
 
 
+def has_length() -> bool:
+    """Whether the kernel leaves out what is behind a length."""
+    return _POSITIONS.get() is not None
+
+
 @dataclass(frozen=True, eq=False)
 class Inside:
     """Whether a strip of rows has positions before the length.
@@ -135,9 +140,7 @@ def guarded(condition: Inside | None, first, rows: int, body: tirx.Stmt) -> tirx
     return body if condition is None else tirx.IfThenElse(condition(first, rows), body, None)
 
 
-def before_length(
-    first: tirx.BufferStore, body: tirx.Stmt, known: tirx.BufferStore | None = None
-) -> tirx.Stmt:
+def before_length(first: tirx.BufferStore, body: tirx.Stmt, known: tirx.BufferStore | None = None) -> tirx.Stmt:
     """Return a statement that runs if the store of its first result is before the length.
 
     Parameters

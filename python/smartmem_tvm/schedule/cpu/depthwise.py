@@ -33,7 +33,7 @@ from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide, declined
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, power_of_two, scratch, store
-from ..core.positions import before_length
+from ..core.positions import before_length, has_length
 from .channelwise_window import ChannelwiseWindow, channelwise_window_of
 from .params import CpuParams
 from .rule import CpuRule
@@ -157,8 +157,12 @@ class _DepthwiseNest:
             first = self._start(at["band"], c.lines, self.lines)
             return self._band(place, first, self._start(at["block"], c.block, self.channels))
 
+        def wanted(y, body: tirx.Stmt) -> tirx.Stmt:
+            return before_length(self._stored(self._point({var: index(0) for var in outer}, y, index(0))), body)
+
         def with_band(body):
-            return allocate([self.band.buffer], block(self.band.fill(self.scope, self.params), body))
+            fill = self.band.fill(self.scope, self.params, wanted if has_length() else None)
+            return allocate([self.band.buffer], block(fill, body))
 
         return self.scope.tasks(prod(sizes.values()), c.tasks, one, "n", with_band)
 
@@ -170,14 +174,13 @@ class _DepthwiseNest:
 
     def _band(self, place: dict, line, channel) -> tirx.Stmt:
         place = place if self.window.channel is None else {**place, self.window.channel: channel}
-        copy = self.band.copy(self.scope, self.params, place, line)
         over = self._over_columns if self.window.channel is None else self._over_channels
-        first = self._point(
-            place,
-            line,
-            index(0),
-        )
-        return before_length(self._stored(first), block(copy, over(place, line)))
+
+        def wanted(y, body: tirx.Stmt) -> tirx.Stmt:
+            return before_length(self._stored(self._point(place, line + y, index(0))), body)
+
+        copy = self.band.copy(self.scope, self.params, place, line, wanted)
+        return wanted(index(0), block(copy, over(place, line)))
 
     def _stored(self, point: dict) -> tirx.BufferStore:
         return self.scope.simplify(self.reduction.store(self.reduction.init, point))
