@@ -83,11 +83,14 @@ class Inside:
         The first place behind the length.
     line : PrimExpr or None
         Where rows are places of a picture, line after line, the length of a line.
+    each : int
+        Rows of one position, of which `end` is a multiple.
     """
 
     place: Callable
     end: tirx.PrimExpr
     line: tirx.PrimExpr | None = None
+    each: int = 1
 
     def __call__(self, row, rows: int):
         """Return the condition for a strip of so many rows from `row` on."""
@@ -122,7 +125,7 @@ def inside(first: Callable, most: int, analyzer: sym.Analyzer | None = None) -> 
         return Inside(lambda number: before + number, end)
     each = _side(at, row, tirx.FloorDiv)
     if each is not None:  # positions are outermost: so many rows have one position
-        return Inside(lambda number: number, analyzer.simplify(end * each))
+        return Inside(lambda number: number, analyzer.simplify(end * each), each=int(each))
     line = _side(at, row, tirx.FloorMod)
     if line is None:
         return None  # rows of several items, say: a strip may end in the next item
