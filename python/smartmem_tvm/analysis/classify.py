@@ -18,7 +18,7 @@ from ..ir.index_map import division_count, flat_index, function_name, is_injecti
 from ..ir.kernel import Kernel, Stage, shape_of
 from ..ir.movement import Movement, Piece, movement
 from ..ir.strength_reduction import Simplifier
-from ..ir.walk import collect_outside, loads
+from ..ir.walk import collect, collect_outside, loads
 from ..tables.mapping_type import MappingType
 from ..tables.quadrant import Quadrant
 
@@ -78,6 +78,8 @@ def mapping_type(kernel: Kernel, constants: tuple = ()) -> MappingType:
     for buffer in kernel.inputs:
         if any(buffer.same_as(c) for c in constants) or _only_indexes(stage, buffer, inner) or _is_number(buffer):
             continue
+        if math.prod(shape_of(buffer)) == 1 and _only_chooses(stage, buffer):
+            continue  # the length of a model's positions
         distinct = stage.maps(buffer)
         one_to_one = all(is_injective(m, stage.extents) for m in distinct)
         kinds.append(MappingType.ONE_TO_ONE if one_to_one else MappingType.ONE_TO_MANY)
@@ -99,6 +101,13 @@ def _only_indexes(stage: Stage, buffer, inner: list) -> bool:
     """Whether all loads of a buffer are in the indices of other loads; `inner` are all such loads of the stage."""
     mine = [load for load in stage.loads if load.source.same_as(buffer)]
     return bool(mine) and sum(load.source.same_as(buffer) for load in inner) >= len(mine)
+
+
+def _only_chooses(stage: Stage, buffer) -> bool:
+    """Whether all loads of a buffer are in the conditions of selects."""
+    chosen = [load for each in collect(stage.body, tirx.Select) for load in loads(each.condition)]
+    mine = [load for load in stage.loads if load.source.same_as(buffer)]
+    return bool(mine) and sum(load.source.same_as(buffer) for load in chosen) >= len(mine)
 
 
 def _piece_type(stage: Stage, piece: Piece) -> MappingType:

@@ -10,8 +10,7 @@ from math import prod
 import tvm
 from tvm import relax
 
-from ..ir.index_map import variables
-from ..ir.kernel import Kernel, Opaque, Stage, shape_of
+from ..ir.kernel import Kernel, Opaque, shape_of
 from ..ir.mask_positions import Extent
 from .item_cost import COPIED, MORE, WEIGHT, launch
 from .items import Mixed, Share, operator_of
@@ -20,12 +19,12 @@ from .position_work import LengthWork, OperatorWork, extent_of, operands
 
 # Rows in steps of which loops over rows end behind the length: those of `schedule/cpu/gemm/axis.py`, by definition.
 _STRIP = 2
-# The same in a network of windows, whose rows are the places of a picture line after line: a register tile that reaches
-# into the next line is computed whole. Chosen: tiles have 6 to 14 rows.
-_STRIP_OF_LINES = 8
-# Steps of sums that a number takes whose place behind the length gets a mask for windows. Measured: PP-OCRv4's
-# recognizer of width 320 takes 1.04x of a static compile with masks (AMD EPYC with AVX-512, 2026-11-30).
-_MASKED = 10
+# The same where the positions of several items follow one another: a register tile that reaches into the next item is
+# computed whole. Chosen: tiles have 6 to 14 rows.
+_STRIP_OF_ITEMS = 8
+# Of its own time that a length may take at a capacity at most. Chosen: what `MORE` allows for all lengths together may
+# not come from one of them.
+_MOST = 1.1
 # Steps of sums that a step of a maximum, or of a sum of what one operand says, takes: exponentials, mostly. Assumed: an
 # exponential takes a cycle, in which AVX2 ends 16 steps and AVX-512 32.
 _OF_ROW = 24
@@ -57,8 +56,6 @@ class LengthSum:
         Results, and terms of each.
     weights : int
         Numbers of the tensors without positions that it reads.
-    masked : Sized
-        Numbers of its operand, if it is a window, which reads behind the length.
     ends : bool
         Whether it is a part of attention, whose sums over the positions end at the length (`analysis.ending_keys`).
     """
@@ -66,7 +63,6 @@ class LengthSum:
     written: Sized
     added: Sized
     weights: int = 0
-    masked: Sized = Sized(0)
     ends: bool = False
 
 
@@ -84,7 +80,7 @@ class LengthCost:
     target : tvm.target.Target, optional
         The CPU, by default one core.
     several : bool
-        Whether the positions of several items follow one another, as lines of a picture do.
+        Whether the positions of several items follow one another.
     """
 
     sums: list[LengthSum]
@@ -100,15 +96,15 @@ class LengthCost:
 
     def at(self, length: int, capacity: int) -> int:
         """Return the time at a capacity, which may be that length."""
-        strip = _STRIP_OF_LINES if self.several or any(each.masked.fixed for each in self.sums) else _STRIP
+        strip = _STRIP_OF_ITEMS if self.several else _STRIP
         rows = min(-(-length // strip) * strip, capacity)
-        found = sum(self._sum(each, rows, capacity) + _MASKED * each.masked.of(capacity) for each in self.sums)
+        found = sum(self._sum(each, rows, capacity) for each in self.sums)
         if length < capacity:
             found += COPIED * (capacity * self.inputs + length * self.outputs) + launch(self.target) * self.copies
         return self._launches + found
 
     def served(self, lengths: Sequence[int]) -> dict[int, int]:
-        """Return the lengths that a larger one computes in nearly the same time.
+        """Return the lengths that a larger one computes, so that all together take nearly the same time.
 
         Parameters
         ----------
@@ -121,13 +117,17 @@ class LengthCost:
             Length -> the capacity that computes it, one of `lengths` that is no key.
         """
         found: dict[int, int] = {}
-        capacity, whole = None, False
+        capacity, whole, together, apart = None, False, 0, 0
         for length in sorted(lengths, reverse=True):
             alone = self.alone(length)
-            if capacity is not None and whole and self.at(length, capacity) <= MORE * alone:
+            apart += alone
+            shared = self.at(length, capacity) if whole else 0
+            if whole and shared <= _MOST * alone and together + shared <= MORE * apart:
                 found[length] = capacity
+                together += shared
             else:
                 capacity, whole = length, self.at(length, length) <= MORE * alone
+                together += alone
         return found
 
     @property
@@ -246,9 +246,9 @@ def _sized(pairs: Iterable[tuple[int, int]], lengths: tuple[int, int], numbers: 
 def _convolution(operator: OperatorWork, sized: Callable) -> LengthSum:
     """Return the sums of a convolution of a picture with a weight; its needs say whether it reads behind the length."""
     shapes = operator.shapes()
-    picture, weight, result = (sized([*zip(*pair)]) for pair in shapes)
+    weight, result = (sized([*zip(*pair)]) for pair in shapes[1:])
     terms = Sized(prod(shapes[1][1][1:]))
-    return LengthSum(result, terms, weight.fixed, picture if operator.needs else Sized(0))
+    return LengthSum(result, terms, weight.fixed)
 
 
 def _sums_of(small: Kernel, large: Kernel, sized: Callable) -> list[LengthSum]:
@@ -261,7 +261,6 @@ def _sums_of(small: Kernel, large: Kernel, sized: Callable) -> list[LengthSum]:
         if not stage.reduction:
             continue
         extents = [(int(one.dom.extent), int(other.dom.extent)) for one, other in zip(before.iters, stage.iters)]
-        grows = [other.var for other, (a, b) in zip(stage.iters, extents) if a != b]
         kinds = [any(other.var.same_as(var) for var in stage.reduction) for other in stage.iters]
         written, added = (sized([pair for pair, kind in zip(extents, kinds) if kind is want]) for want in (False, True))
         read = {load.source for load in stage.loads} - {stage.body.buffer}
@@ -269,17 +268,5 @@ def _sums_of(small: Kernel, large: Kernel, sized: Callable) -> list[LengthSum]:
             written = Sized(written.fixed * _OF_ROW, written.along)
         operands = {buffer: sized(shapes[buffer]) for buffer in read if buffer in shapes}
         weights = sum(each.fixed for each in operands.values() if not each.along)
-        slid = [load.source for load in stage.loads if _slides(load, stage, grows)]
-        masked = next((operands[buffer] for buffer in slid if buffer in operands), Sized(0))
-        found.append(LengthSum(written, added, weights, masked))
+        found.append(LengthSum(written, added, weights))
     return found
-
-
-def _slides(load, stage: Stage, grows: Sequence) -> bool:
-    """Whether a load reads neighbours along the positions: an index has an iterator of results and one of the sum."""
-    for index in load.indices:
-        named = variables(index)
-        over = any(var.same_as(each) for var in named for each in grows)
-        if over and len(named) > 1 and any(var.same_as(each) for var in named for each in stage.reduction):
-            return True
-    return False

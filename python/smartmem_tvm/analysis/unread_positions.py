@@ -62,7 +62,7 @@ class UnreadPositions:
         """Whether a condition only holds where an index is before the length."""
         if isinstance(condition, tirx.And):
             return any(self.hides(part, index, extent, analyzer) for part in (condition.a, condition.b))
-        if not isinstance(condition, tirx.LT) or self.length is None:
+        if not isinstance(condition, tirx.LT | tirx.LE) or self.length is None:
             return False
         most = tirx.Var("length", str(self.length.dtype))
         bound = mapped(condition.b, (ir.TensorLoad, lambda load: most if load.source.same_as(self.length) else load))
@@ -70,8 +70,9 @@ class UnreadPositions:
             return False
         wanted = extent.of(most)
         wanted = tirx.Cast(condition.a.ty.dtype, wanted) if condition.a.ty.dtype != most.ty.dtype else wanted
-        more = analyzer.simplify(bound - wanted)
-        return _is_zero(more) and _is_zero(analyzer.simplify(condition.a - index))
+        last = condition.a if isinstance(condition, tirx.LT) else condition.a - tirx.const(1, condition.a.ty.dtype)
+        # Simplifiers move numbers from one side to the other: `w - 1 < n` is `w <= n`.
+        return _is_zero(analyzer.simplify((bound - wanted) - (last - index)))
 
     def computed(self, inputs: Mapping) -> Axes:
         """Return the axes of the result that are ``zero`` or ``lowest`` behind the length, from those of the inputs."""

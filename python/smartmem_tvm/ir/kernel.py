@@ -36,8 +36,8 @@ counts its rows, and how many kernels `BoundKeys` has put before it. Its last in
 last one to read, and of those from the first one to read on."""
 POSITIONS = "smartmem.positions"
 """Attribute of a PrimFunc of a model with an open length, of whose result nothing reads what is behind the length:
-position of the length among its arguments, the axis of the result along which positions lie, 1 if zeros have to be
-there, and the numbers of `mask_positions.Extent` along the axis."""
+position of the length among its arguments, the axis of the result along which positions lie, how many elements behind
+the length have to be zeros, and the numbers of `mask_positions.Extent` along the axis."""
 KEYS_END = "smartmem.keys_end"
 """Attribute of a PrimFunc with `POSITIONS` whose last sum may end at the length, as all stages may that run along it
 (`analysis.ending_keys`): the place among the iterators of that sum, and the numbers of `mask_positions.Extent`."""

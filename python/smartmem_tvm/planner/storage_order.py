@@ -79,6 +79,13 @@ def with_innermost(rank: int, dim: int) -> tuple[int, ...]:
     return (*(each for each in range(rank) if each != dim), dim)
 
 
+def with_outermost(order: tuple[int, ...], shape: Sequence[int], dim: int) -> tuple[int, ...]:
+    """Return an order with dimension `dim` in front of all others but those of one element that lead it."""
+    rest = [each for each in order if each != dim]
+    units = next((place for place, each in enumerate(rest) if shape[each] > 1), len(rest))
+    return (*rest[:units], dim, *rest[units:])
+
+
 def as_stored(shape: Sequence[int], demands: Sequence[Demand], fast_axes: int = 1) -> StorageOrder:
     """Return the present order of the dimensions, with the demands that it serves.
 

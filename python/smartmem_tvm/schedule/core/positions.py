@@ -28,14 +28,15 @@ _VECTOR = 64  # numbers that a vectorized loop of zeros writes at most; chosen: 
 class Positions:
     """The result of a kernel, how much of its `axis` is before the length, and the tensor with the length.
 
-    `keys` is the iterator of its last sum that may end there, and what of it is before the length.
+    So many elements behind it are `zeros`. `keys` is the iterator of its last sum that may end there, and what of it is
+    before the length.
     """
 
     output: object
     length: object
     axis: int
     extent: Extent
-    zeros: bool
+    zeros: int
     keys: tuple[int, Extent] | None = None
 
     def end(self, dtype: str):
@@ -66,7 +67,7 @@ def positions_on(func: tirx.PrimFunc) -> Positions | None:
     if KEYS_END in func.attrs:
         number, *numbers = map(int, func.attrs[KEYS_END])
         keys = number, Extent(*numbers)
-    return Positions(func.params[-1], length, axis, Extent(*extent), bool(zeros), keys)
+    return Positions(func.params[-1], length, axis, Extent(*extent), zeros, keys)
 
 
 @contextmanager
@@ -87,6 +88,11 @@ def ending_keys() -> tuple[int, tirx.PrimExpr] | None:
     return positions.keys[0], positions.end_of_keys(current_index_type())
 
 
+def has_length() -> bool:
+    """Whether the kernel leaves out what is behind a length."""
+    return _POSITIONS.get() is not None
+
+
 @dataclass(frozen=True, eq=False)
 class Inside:
     """Whether a strip of rows has positions before the length.
@@ -99,11 +105,14 @@ class Inside:
         The first place behind the length.
     line : PrimExpr or None
         Where rows are places of a picture, line after line, the length of a line.
+    each : int
+        Rows of one position, of which `end` is a multiple.
     """
 
     place: Callable
     end: tirx.PrimExpr
     line: tirx.PrimExpr | None = None
+    each: int = 1
 
     def __call__(self, row, rows: int):
         """Return the condition for a strip of so many rows from `row` on."""
@@ -136,15 +145,18 @@ def inside(first: Callable, most: int, analyzer: sym.Analyzer | None = None) -> 
     before, end = analyzer.simplify(at - row), positions.end(str(at.ty.dtype))
     if not any(row.same_as(var) for var in variables(before)):
         return Inside(lambda number: before + number, end)
-    line = _line(at, row)
+    each = _side(at, row, tirx.FloorDiv)
+    if each is not None:  # positions are outermost: so many rows have one position
+        return Inside(lambda number: number, analyzer.simplify(end * each), each=int(each))
+    line = _side(at, row, tirx.FloorMod)
     if line is None:
         return None  # rows of several items, say: a strip may end in the next item
     return Inside(lambda number: analyzer.simplify(tirx.floormod(number, line)), end, line)
 
 
-def _line(at, row):
-    """Return the length of the lines of a picture, along which an index goes with a row; None if it does not."""
-    whole = isinstance(at, tirx.FloorMod) and at.a.same_as(row) and isinstance(at.b, tirx.IntImm)
+def _side(at, row, kind: type):
+    """Return the side of a picture, which an index along the positions divides a row by; None if it is none."""
+    whole = isinstance(at, kind) and at.a.same_as(row) and isinstance(at.b, tirx.IntImm)
     return at.b if whole else None
 
 
@@ -159,12 +171,20 @@ def axis_of(output) -> int | None:
     return positions.axis if positions is not None and output.same_as(positions.output) else None
 
 
-def before_length(first: tirx.BufferStore, body: tirx.Stmt) -> tirx.Stmt:
-    """Return a statement that runs if the store of its first result is before the length."""
+def before_length(first: tirx.BufferStore, body: tirx.Stmt, known: tirx.BufferStore | None = None) -> tirx.Stmt:
+    """Return a statement that runs if the store of its first result is before the length.
+
+    Parameters
+    ----------
+    known : BufferStore, optional
+        One that is before the length, as a loop around has asked: another one at its position is not asked again.
+    """
     positions = _POSITIONS.get()
     if positions is None or not first.buffer.same_as(positions.output):
         return body
     at = first.indices[positions.axis]
+    if known is not None and sym.Analyzer().can_prove_equal(at, known.indices[positions.axis]):
+        return body
     return tirx.IfThenElse(at < positions.end(str(at.ty.dtype)), body, None)
 
 
@@ -186,13 +206,14 @@ def _zeros(positions: Positions) -> tirx.Stmt:
     shape = shape_of(output)
     with index_type("int64"):
         start = tirx.max(positions.end("int64"), index(0))
+        behind = tirx.min(index(shape[axis]) - start, index(positions.zeros))
 
         def at(indices: list) -> tirx.Stmt:
             place = len(indices)
             if place == len(shape):
                 return tirx.BufferStore(output, tirx.const(0, output.dtype), indices)
             if place == axis:
-                return loop(index(shape[axis]) - start, lambda i: at([*indices, start + i]), "behind")
+                return loop(behind, lambda i: at([*indices, start + i]), "behind")
             last = place == len(shape) - 1 and shape[place] > 1
             return loop(
                 shape[place], lambda i: at([*indices, i]), "i", VECTOR if last and shape[place] <= _VECTOR else SERIAL

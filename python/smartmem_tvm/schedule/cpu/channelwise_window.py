@@ -186,7 +186,8 @@ def channelwise_window_of(kernel: Kernel) -> ChannelwiseWindow | None:
     sides = _sides(reduction, load, inside, moved)
     if sides is None or not _each_by_itself(reduction, load, sides, group):
         return None
-    fastest = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)[-1]
+    order = memory_order(reduction.spatial, reduction.extents, reduction.output, reduction.indices)
+    sides, fastest = sorted(sides, key=lambda side: order.index(side.var)), order[-1]  # lines as the result has them
     along = _strides(reduction, load, fastest)
     line = sides[0] if len(sides) == 2 else None
     if group is not None:

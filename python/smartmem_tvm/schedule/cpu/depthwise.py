@@ -23,6 +23,7 @@ channel of a group is spread over the group's lanes, once for all columns of a t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from tvm import tirx
@@ -32,7 +33,7 @@ from ...ir.kernel import Kernel, substitute
 from ..core.decisions import decide, declined
 from ..core.expressions import split_index
 from ..core.nest import SERIAL, UNROLL, VECTOR, Scope, allocate, block, index, power_of_two, scratch, store
-from ..core.positions import before_length
+from ..core.positions import before_length, has_length
 from .channelwise_window import ChannelwiseWindow, channelwise_window_of
 from .params import CpuParams
 from .rule import CpuRule
@@ -156,8 +157,12 @@ class _DepthwiseNest:
             first = self._start(at["band"], c.lines, self.lines)
             return self._band(place, first, self._start(at["block"], c.block, self.channels))
 
+        def wanted(y, body: tirx.Stmt) -> tirx.Stmt:
+            return before_length(self._stored(self._point({var: index(0) for var in outer}, y, index(0))), body)
+
         def with_band(body):
-            return allocate([self.band.buffer], block(self.band.fill(self.scope, self.params), body))
+            fill = self.band.fill(self.scope, self.params, wanted if has_length() else None)
+            return allocate([self.band.buffer], block(fill, body))
 
         return self.scope.tasks(prod(sizes.values()), c.tasks, one, "n", with_band)
 
@@ -169,10 +174,16 @@ class _DepthwiseNest:
 
     def _band(self, place: dict, line, channel) -> tirx.Stmt:
         place = place if self.window.channel is None else {**place, self.window.channel: channel}
-        copy = self.band.copy(self.scope, self.params, place, line)
-        if self.window.channel is not None:
-            return block(copy, self._over_channels(place, line))
-        return block(copy, self._over_columns(place, line))
+        over = self._over_columns if self.window.channel is None else self._over_channels
+
+        def wanted(y, body: tirx.Stmt) -> tirx.Stmt:
+            return before_length(self._stored(self._point(place, line + y, index(0))), body)
+
+        copy = self.band.copy(self.scope, self.params, place, line, wanted)
+        return wanted(index(0), block(copy, over(place, line)))
+
+    def _stored(self, point: dict) -> tirx.BufferStore:
+        return self.scope.simplify(self.reduction.store(self.reduction.init, point))
 
     # -- tiles ---------------------------------------------------------------------------------------------------
 
@@ -190,19 +201,20 @@ class _DepthwiseNest:
         def tile(y, first, x) -> tirx.Stmt:
             where = [(self.band.result(y, x + index(i)) + seen(at), i, at) for i in range(c.height) for at in first]
             points = [self._point(place, line + y, x + index(i), {channel: place[channel] + at}) for _, i, at in where]
-            return self._tile([at for at, _, _ in where], points)
+            return self._tile([at for at, _, _ in where], points, stored(y))
+
+        def stored(y) -> tirx.BufferStore:
+            return self._stored(self._point(place, line + y, index(0)))
+
+        def over(y) -> tirx.Stmt:
+            groups = self._groups(c.block, lambda first: self.scope.loop(tiles, partial(along, y, first), "x"))
+            return before_length(stored(y), groups)
+
+        def along(y, first, t) -> tirx.Stmt:
+            return tile(y, first, self._start(t, c.height, column.extent))
 
         tiles = -(-column.extent // c.height)
-        return self.scope.loop(
-            c.lines,
-            lambda y: self._groups(
-                c.block,
-                lambda first: self.scope.loop(
-                    tiles, lambda t: tile(y, first, self._start(t, c.height, column.extent)), "x"
-                ),
-            ),
-            "y",
-        )
+        return self.scope.loop(c.lines, over, "y")
 
     def _over_columns(self, place: dict, line) -> tirx.Stmt:
         """Return the loops over tiles of lines, for lanes that are columns."""
@@ -235,7 +247,7 @@ class _DepthwiseNest:
         down = {self.window.line.var: line} if self.window.line else {}
         return {**place, **down, self.window.column.var: column, **(more or {})}
 
-    def _tile(self, where: list, points: list) -> tirx.Stmt:
+    def _tile(self, where: list, points: list, known: tirx.BufferStore | None = None) -> tirx.Stmt:
         """Return a register tile of vectors.
 
         Parameters
@@ -244,6 +256,8 @@ class _DepthwiseNest:
             Position in the band of the first element that each vector reads.
         points : list
             The first result of each vector.
+        known : BufferStore, optional
+            One that is before the length.
         """
         r, lanes = self.reduction, self.choice.lanes
         acc = scratch([len(where) * lanes], r.accumulator.ty.dtype, "acc")
@@ -270,8 +284,7 @@ class _DepthwiseNest:
         else:
             finish = each(lambda n, j: r.store(acc[n * lanes + j], self._lane(points[n], j)))
         over = self._over_members(where[0], summed) if self._dealt else self._over_window(add)
-        first = self.scope.simplify(r.store(r.init, points[0]))
-        return before_length(first, allocate([acc], block(start, over, finish)))
+        return before_length(self._stored(points[0]), allocate([acc], block(start, over, finish)), known)
 
     @property
     def _dealt(self) -> bool:

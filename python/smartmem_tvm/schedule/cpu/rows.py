@@ -10,6 +10,7 @@ vectors; where adjacent elements belong to adjacent rows instead (channel norm o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -193,13 +194,13 @@ class _RowsNest:
         self.width = width
         nest = block(*(self._stage(stage, rows) for stage in self.space.kernel.stages))
         last = self.space.kernel.stages[-1]
-        first = tirx.BufferStore(last.body.buffer, last.body.value, self._first_indices(last, rows))
-        return before_length(first, nest)
+        return before_length(self._first_store(last, rows), nest)
 
-    def _first_indices(self, stage: Stage, rows: list) -> list:
-        place = self._place(stage, rows, index(0))
+    def _first_store(self, stage: Stage, rows: list, point: dict | None = None) -> tirx.BufferStore:
+        place = self._place(stage, rows, index(0)) | (point or {})
         place |= {var: index(0) for var in stage.spatial if var not in place}
-        return [self.scope.simplify(substitute(each, place)) for each in stage.body.indices]
+        where = [self.scope.simplify(substitute(each, place)) for each in stage.body.indices]
+        return tirx.BufferStore(stage.body.buffer, stage.body.value, where)
 
     # -- stages --------------------------------------------------------------------------------------------------
 
@@ -225,7 +226,12 @@ class _RowsNest:
         run = 1 if stage.reduction else piece_length(stage.body, inner[-1], stage.extents)
         alone = fused == 1 and not stage.reduction and self.lane is None
         lanes = self.params.lanes if alone and lie_side_by_side(stage, inner[-1]) else 1
-        return self._nest(inner, extents, fused, element, run, lanes, not self._rewrites(stage))
+
+        def wanted(point: dict, body: tirx.Stmt) -> tirx.Stmt:
+            return before_length(self._first_store(stage, rows, point), body, self._first_store(stage, rows))
+
+        ends = None if stage.reduction or stage is not self.space.kernel.stages[-1] else wanted
+        return self._nest(inner, extents, fused, element, run, lanes, not self._rewrites(stage), ends)
 
     def _rewrites(self, stage: Stage) -> bool:
         """Whether the row-sized copy of a stage's result may lie in the memory of one that the stage reads."""
@@ -233,9 +239,23 @@ class _RowsNest:
         return kept(stage.body.buffer) is not None and any(kept(load.source) is not None for load in loads(stage.body))
 
     def _nest(
-        self, vars_: list, extents: dict, fused: int, body, run: int = 1, lanes: int = 1, recomputes: bool = True
+        self,
+        vars_: list,
+        extents: dict,
+        fused: int,
+        body,
+        run: int = 1,
+        lanes: int = 1,
+        recomputes: bool = True,
+        ends: Callable | None = None,
     ) -> tirx.Stmt:
-        """Return loops over `vars_`, the last `fused` of them as one loop, in vectors of `lanes`."""
+        """Return loops over `vars_`, the last `fused` of them as one loop, in vectors of `lanes`.
+
+        Parameters
+        ----------
+        ends : callable, optional
+            (point of the other loops, last loop) -> the last loop, if its first result is before the length.
+        """
         outer, suffix = vars_[: len(vars_) - fused], vars_[len(vars_) - fused :]
         length = 1
         for var in suffix:
@@ -246,10 +266,12 @@ class _RowsNest:
                 return body({**point, **split_index(v, suffix, extents)})
 
             if run not in (1, length):
-                return self.scope.loop(
+                line = self.scope.loop(
                     length // run, lambda q: self.scope.loop(run, lambda v: at(q * index(run) + v), "c"), "run"
                 )
-            return self.scope.line(length, lanes, at, recomputes=recomputes)
+            else:
+                line = self.scope.line(length, lanes, at, recomputes=recomputes)
+            return line if ends is None else ends(point, line)
 
         return self.scope.nest(outer, extents, inner, "c")
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -123,22 +123,51 @@ class Band:
 
     # -- filling it ----------------------------------------------------------------------------------------------
 
-    def fill(self, scope: Scope, params: CpuParams) -> tirx.Stmt | None:
-        """Return the statements that fill the memory with padding once: the same columns are padding in each band."""
+    def fill(self, scope: Scope, params: CpuParams, wanted: Callable | None = None) -> tirx.Stmt | None:
+        """Return the statements that fill the memory with padding once: the same columns are padding in each band.
+
+        Parameters
+        ----------
+        wanted : callable, optional
+            As of `copy`, for the first band: lines that none of its results read are left as they are.
+        """
         if self.window.fill is None:
             return None
         size = int(self.buffer.shape[0])
+        if wanted is not None and self.window.line and self.phases * self.line_phases == 1 and not self.slack:
+            each = self.pitch * self.block
+            return scope.loop(
+                self._high,
+                lambda y: wanted(self._first_reader(y), self._cover(scope, y * index(each), each, params)),
+                "y",
+            )
+        return self._cover(scope, index(0), size, params)
+
+    def _cover(self, scope: Scope, first, size: int, params: CpuParams) -> tirx.Stmt:
         lanes = min(params.lanes, size)
-        whole = scope.loop(size // lanes, lambda n: self._filled(scope, n * index(lanes), lanes), "n")
+        whole = scope.loop(size // lanes, lambda n: self._filled(scope, first + n * index(lanes), lanes), "n")
         rest = size % lanes
-        return block(whole, self._filled(scope, index(size - rest), rest) if rest else None)
+        return block(whole, self._filled(scope, first + index(size - rest), rest) if rest else None)
+
+    def _first_reader(self, y):
+        """Return the first line of the band's results that reads a line of the picture in it."""
+        line = self.window.line
+        return tirx.floordiv(tirx.max(y - index(line.reach - line.stride), index(0)), index(line.stride))
 
     def _filled(self, scope: Scope, first, lanes: int) -> tirx.Stmt:
         value = self.window.fill.astype(self.buffer.ty.dtype)
         return scope.loop(lanes, lambda j: store(self.buffer, value, first + j), "j", VECTOR)
 
-    def copy(self, scope: Scope, params: CpuParams, place: dict, first) -> tirx.Stmt:
-        """Return the copy of the elements that are no padding; other lines, which may hold old data, become padding."""
+    def copy(
+        self, scope: Scope, params: CpuParams, place: dict, first, wanted: Callable = lambda _, body: body
+    ) -> tirx.Stmt:
+        """Return the copy of the elements that are no padding; other lines, which may hold old data, become padding.
+
+        Parameters
+        ----------
+        wanted : callable
+            (line of the band's results, statement) -> the statement, if that line is computed.
+        """
         line = self.window.line
         if line is None:
             return self._line(scope, params, place, index(0), None)
@@ -148,9 +177,9 @@ class Band:
             low, high = line.inside
             data = self._line(scope, params, place, y, top + y)
             within = scope.analyzer.simplify(tirx.all(index(low) <= top + y, top + y < index(high)))
-            if isinstance(within, tirx.IntImm) or self.window.fill is None:
-                return data
-            return tirx.IfThenElse(within, data, self._blank(scope, params, y))
+            if not isinstance(within, tirx.IntImm) and self.window.fill is not None:
+                data = tirx.IfThenElse(within, data, self._blank(scope, params, y))
+            return wanted(self._first_reader(y), data)
 
         low, high = line.inside
         if self.lines == line.extent:  # the band has all lines, so the same lines are padding each time

@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax, sym, tirx
 
 from ...analysis.classify import reduces
 from ...analysis.ending_keys import ending_keys
 from ...analysis.unread_positions import ANYTHING, ZEROS, Axes, UnreadPositions
+from ...analysis.zeros_behind import zeros_behind
 from ...ir.graph import Graph, Node, rewrite_graphs
-from ...ir.kernel import KEYS_END, POSITIONS
+from ...ir.kernel import KEYS_END, POSITIONS, Kernel, shape_of
 from ...ir.mask_positions import LENGTH, ZERO, Extent
 from ...ir.several_sizes import TILE, extent_at, places_of, tile_of
 
@@ -83,14 +84,14 @@ class _Skips:
         if self.capacity == 1:
             return []
         nodes = list(self.graph)
-        kernels = self._kernels(nodes)
+        kernels = self.kernels = self._kernels(nodes)
         self._results(facts)
         for node in reversed(nodes):
             self._read(node, kernels.get(node.var))
-        for node in nodes:
-            axes = self.unread.get(node.var, {})
-            if node.var in kernels and axes:
-                self._mark(node, axes)
+        # Before kernels change, as each asks those that read its result.
+        marked = [(node, *self._ends(node)) for node in nodes if node.var in kernels and self.unread.get(node.var)]
+        for node, axis, zeros in marked:
+            self._mark(node, axis, zeros)
         return self.log
 
     def _kernels(self, nodes: list[Node]) -> dict:
@@ -145,15 +146,33 @@ class _Skips:
         zeros = [axis for axis, (word, _) in axes.items() if word == ZEROS][: int(self.writes_zeros)]
         return {axis: each for axis, each in axes.items() if each[0] == ANYTHING or axis in zeros}
 
-    def _mark(self, node: Node, axes: Axes) -> None:
-        """Give a kernel the length, and the axis along which it may end early."""
+    def _ends(self, node: Node) -> tuple[int, int]:
+        """Return the axis along which a kernel may end early, and how many elements behind the length are zeros."""
+        axes = self.unread[node.var]
         zeros = [axis for axis, (word, _) in axes.items() if word == ZEROS]
         axis = min(zeros or axes)
+        if not zeros:
+            return axis, 0
+        size = shape_of(node.kernel.outputs[0])[axis]
+        readers = [
+            (self.kernels[each.var].kernel, buffer, self.unread.get(each.var, {}))
+            for each in self.graph.readers(node.var)
+            if each.var in self.kernels
+            for buffer, arg in zip(self.kernels[each.var].kernel.inputs, each.args, strict=True)
+            if arg.same_as(node.var)
+        ]
+        every = all(each.var in self.kernels for each in self.graph.readers(node.var))
+        found = zeros_behind(readers, axis, axes[axis][1], self.capacity) if every else None
+        return axis, size if found is None else min(found, size)
+
+    def _mark(self, node: Node, axis: int, zeros: int) -> None:
+        """Give a kernel the length, and the axis along which it may end early."""
         if not any(arg.same_as(self.length) for arg in node.args):
             buffer = tirx.decl_buffer([tirx.const(1, "int64")], "int64", "length")
             self.graph.take(node, self._with_length(node, buffer))
+        node.kernel = self._without_mask(node, axis)
         place = next(number for number, arg in enumerate(node.args) if arg.same_as(self.length))
-        node.attrs = {**node.attrs, POSITIONS: [place, axis, int(bool(zeros)), *axes[axis][1]]}
+        node.attrs = {**node.attrs, POSITIONS: [place, axis, zeros, *self.unread[node.var][axis][1]]}
         bound = dict(zip(node.kernel.inputs, node.args, strict=True))
         given = {buffer: self.computed.get(arg, {}) for buffer, arg in bound.items() if isinstance(arg, ir.Var)}
         keys = ending_keys(node.kernel, node.kernel.inputs[place], self.capacity, given)
@@ -162,6 +181,16 @@ class _Skips:
         why = "nothing reads the positions behind the length" + (", but as zeros" if zeros else "")
         decision = {"pass": "SkipPositions", "operator": node.members[-1], "action": "shortened"}
         self.log.append({**decision, "into": [node.var.name], "reason": why})
+
+    def _without_mask(self, node: Node, axis: int) -> Kernel:
+        """Return the kernel without the zeros behind the length that it stores last, which its last loop writes."""
+        last, (_, extent) = node.kernel.last, self.unread[node.var][axis]
+        value, at = last.body.value, last.body.indices[axis]
+        masks = isinstance(value, tirx.Select) and isinstance(value.condition, tirx.LT | tirx.LE) and not last.reduction
+        if not masks or not self.kernels[node.var].hides(value.condition, at, extent, sym.Analyzer()):
+            return node.kernel
+        stage = replace(last, body=tirx.BufferStore(last.body.buffer, value.true_value, last.body.indices))
+        return replace(node.kernel, stages=(*node.kernel.stages[:-1], stage))
 
     def _with_length(self, node: Node, buffer) -> Node:
         kernel = replace(node.kernel, inputs=(*node.kernel.inputs, buffer))

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import tvm
+import tvm_ffi
 from tvm import ir, tirx
 
 from ...analysis.demands import why_fixed
+from ...analysis.position_axes import position_axes
 from ...ir.graph import Graph, Node, rewrite_graphs
 from ...ir.index_map import variables
 from ...ir.kernel import Stage, shape_of, substitute
 from ...ir.storage import store_as
 from ...ir.strength_reduction import Simplifier
-from ...planner.storage_order import MOVED, StorageOrder, innermost, order_decision, with_innermost
+from ...planner.storage_order import MOVED, StorageOrder, innermost, order_decision, with_innermost, with_outermost
 
 _LEAST = 8  # channels: fewer of them do not fill a vector, and rows of pixels are longer
 
@@ -31,6 +33,10 @@ class ChannelsInnermost:
     After::
 
         y'[n, h, w, c] = conv(x);  z'[n, h, w, c] = conv(relu(y') + x)
+
+    In a function that takes a length, the dimension with its positions is the outermost one, as in ``y'[n, w, h, c]``
+    for a picture of an open width: what lies behind the length is then one piece of memory, and loops over pixels end
+    in front of it.
 
     A product then reads and writes each pixel's channels contiguously. In NCHW order it reads as many cache lines as
     there are channels, far apart, and no hardware prefetcher follows them. Depthwise windows, pools and element-wise
@@ -74,7 +80,7 @@ def channels_innermost(graph: Graph, windows: bool = True) -> list[dict]:
     dimensions = _Dimensions()
     for node in nodes:
         _look_at(node, dimensions)
-    log = []
+    log, positions = [], position_axes(graph.function, nodes)
     for node in nodes:
         shape = shape_of(node.kernel.outputs[0])
         found = [dim for dim, size in enumerate(shape) if size > 1 and dimensions[node.var, dim].channels]
@@ -82,6 +88,8 @@ def channels_innermost(graph: Graph, windows: bool = True) -> list[dict]:
             continue  # no dimension to move, so no decision to record
         reason = _why_kept(graph, node, shape, found, dimensions)
         order = tuple(range(len(shape))) if reason else with_innermost(len(shape), found[0])
+        if not reason and len(positions.get(node.var, ())) == 1:
+            order = with_outermost(order, shape, *positions[node.var])
         stored, why = StorageOrder(order, order[-1:], (), ()), reason or "products sum up its channels, or make them"
         log.append((node, order_decision("ChannelsInnermost", node.var.name, shape, stored, not reason, why)))
     for node, entry in log:
@@ -190,7 +198,11 @@ def _channels(stage: Stage, constants: set) -> set:
 
 def _of_matrices(stage: Stage, constants: set) -> set:
     """Return the batch iterators of a product of two tensors: result iterators that both factors share."""
-    used = [{var for at in load.indices for var in variables(at)} for load in _data(stage, constants)]
+    distinct: list = []  # `x * sigmoid(x)` is a product of one tensor with itself
+    for load in _data(stage, constants):
+        if not any(tvm_ffi.structural_equal(load, each) for each in distinct):
+            distinct.append(load)
+    used = [{var for at in load.indices for var in variables(at)} for load in distinct]
     summed = [each for each in used if any(var in stage.reduction and stage.extents[var] > 1 for var in each)]
     return set.intersection(*summed) & set(stage.spatial) if len(summed) > 1 else set()
 

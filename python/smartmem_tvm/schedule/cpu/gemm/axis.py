@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from tvm import tirx
 
@@ -121,7 +122,9 @@ class Axis:
         sizes = [strip.size]
         in_rows = self.inside is not None and self.inside.line is None
         if in_rows and self.lower and strip.kept == strip.size:
-            sizes = [*range(_STEP, strip.size, _STEP), strip.size]
+            whole = gcd(self.inside.each, strip.size)  # the last row before the end is one of these
+            step = whole if whole > 1 else _STEP
+            sizes = [*range(step, strip.size, step), strip.size]
         found = None
         for before, size in zip((0, *sizes), sizes):
             one = body(replace(strip, size=size, kept=min(size, strip.kept)))

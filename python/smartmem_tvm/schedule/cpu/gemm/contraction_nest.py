@@ -36,7 +36,7 @@ from tvm import tirx
 
 from ...core.contraction import Contraction
 from ...core.nest import PARALLEL, SERIAL, Scope, allocate, block, index, scratch, store
-from ...core.positions import inside
+from ...core.positions import Inside, guarded, inside
 from ..matmul_plan import MatmulPlan
 from ..params import CpuParams
 from ..prefetch import NextPanel, NextRows, Prefetch
@@ -141,7 +141,12 @@ class MatmulNest(ContractionNest):
             return self.over_panels(task, in_place(lambda row, k: plan.left(task.batch, row, k)))
         first = self.first_row(task)
         packed = scratch([self.task_rows.longest, plan.depth], plan.contraction.left.ty.dtype, "left")
-        copy = self.over_rows(task, lambda r: self._copy_row(packed, (r,), task.batch, first + r))
+        inside_rows = self.inside_rows(task)
+
+        def copied(r) -> tirx.Stmt:
+            return guarded(inside_rows, first + r, 1, self._copy_row(packed, (r,), task.batch, first + r))
+
+        copy = self.over_rows(task, copied)
         return allocate([packed], block(copy, self.over_panels(task, in_place(lambda row, k: packed[row - first, k]))))
 
     # -- the left operand ----------------------------------------------------------------------------------------
@@ -153,7 +158,8 @@ class MatmulNest(ContractionNest):
             batch, at = (
                 self.scope.index(each(number, index(self.plan.rows))) for each in (tirx.floordiv, tirx.floormod)
             )
-            return self._copy_row(self.shared, (batch, at), batch, at)
+            copy = self._copy_row(self.shared, (batch, at), batch, at)
+            return guarded(self.inside_rows(Task(batch, index(0), index(0))), at, 1, copy)
 
         return self.scope.loop(self.plan.batch * self.plan.rows, row, "row", PARALLEL)
 
@@ -181,7 +187,7 @@ class MatmulNest(ContractionNest):
             [Span(*each) for each in plan.last_tiles],
             *(plan.tile.height, plan.row_tiles, task.row_chunk),
             only_ends=not plan.row_tiles.last,
-            inside=inside(lambda row: self._stored(task, row, index(0)), plan.rows, self.scope.analyzer),
+            inside=self.inside_rows(task),
             lower=True,
         )
         self.lines = 1 if rows.inside is None else _LINES
@@ -192,6 +198,10 @@ class MatmulNest(ContractionNest):
         right = self.panel(task, strip)
         nest = Gemm(self.scope, _WithNarrowColumns(micro, right, strip), rows, columns).nest()
         return allocate(right.buffers, block(*in_last_chunk(task.column_chunk, chunks, [right.fill]), nest))
+
+    def inside_rows(self, task: Task) -> Inside | None:
+        """Return which rows of the results are before the length; None if the kernel has no length."""
+        return inside(lambda row: self._stored(task, row, index(0)), self.plan.rows, self.scope.analyzer)
 
     def _stored(self, task: Task, row, column) -> tirx.BufferStore:
         """Return the store of a result, for its place."""

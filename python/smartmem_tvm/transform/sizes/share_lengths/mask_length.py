@@ -44,15 +44,17 @@ _LINEAR += ("multiply", "divide", "matmul")
 _FINITE = (*_LINEAR, "add", "subtract")
 
 
-def with_masks(mod: tvm.IRModule, work: LengthWork, capacity: int) -> tvm.IRModule:
+def with_masks(mod: tvm.IRModule, work: LengthWork, capacity: int, padded: bool = False) -> tvm.IRModule:
     """Return a model at a capacity that takes the length as its last input.
 
     Parameters
     ----------
     mod : tvm.IRModule
         The model before ``LegalizeOps`` at the capacity; its operators are those that `work` describes.
+    padded : bool
+        Whether callers write zeros behind the length of each input.
     """
-    return _Masks(mod, work, capacity).module()
+    return _Masks(mod, work, capacity, padded).module()
 
 
 def with_means(mod: tvm.IRModule) -> tvm.IRModule:
@@ -89,6 +91,7 @@ class _Masks:
     mod: tvm.IRModule
     work: LengthWork
     capacity: int
+    padded: bool = False
     builder: relax.BlockBuilder = field(init=False)
 
     def __post_init__(self):
@@ -235,6 +238,8 @@ class _Masks:
             instead[var] = self._masked(var, self.zeros[var], ZERO, new)
 
     def _masked(self, operand, axes: dict[int, Extent], fill: str, new: list) -> relax.Var:
+        if self.padded and fill == ZERO and any(operand.same_as(param) for param in self.mod[MAIN].params):
+            return operand
         shape, dtype = _type(operand)
         var = relax.DataflowVar(f"{getattr(operand, 'name', 'constant')}_masked", operand.ty)
         kernel = masked(shape, dtype, dict(sorted(axes.items())), fill)

@@ -119,7 +119,8 @@ class _Group:
     def _chosen(self, modules: Mapping, by_length: Mapping[int, str], work: LengthWork, found: dict[int, int]):
         try:
             masked = {
-                capacity: with_masks(modules[by_length[capacity]], work, capacity) for capacity in set(found.values())
+                capacity: with_masks(modules[by_length[capacity]], work, capacity, padded=True)
+                for capacity in set(found.values())
             }
         except (Mixed, ValueError):
             return {}, []
