@@ -55,7 +55,7 @@ def test_values_of_attention_are_zeros():
     graph = graph_of(sentence(width=32))
     reasons = list(decisions(graph).values())
     assert sum("but as zeros" in each for each in reasons) >= 1
-    assert sum("but as zeros" not in each for each in reasons) >= 2
+    assert sum("but as zeros" not in each for each in reasons) >= 1
 
 
 def test_what_something_else_reads_is_computed():
