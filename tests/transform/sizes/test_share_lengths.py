@@ -86,7 +86,7 @@ def test_the_graph_before_and_after():
     assert input_spec(repeated, "main_0") == {"x": ((1, 5), "int64")}
     own = graph_cost(smartmem_tvm.optimize(from_onnx(sentence(), dims(sentence(), 12))))
     more = [graph_cost(repeated, f"main_{n}").kernels - own.kernels for n in (0, 1, 2)]
-    assert more == [0, -1, 0]  # with longer ids; the mask of attention joins two kernels in one
+    assert more == [0, -1, 0]  # with longer ids; the mask of their vectors is no kernel
 
 
 def test_lists_of_batches_and_lengths():
