@@ -85,7 +85,8 @@ def test_the_graph_before_and_after():
     assert not any(TILE in repeated[name].attrs for name in size_functions(repeated))
     assert input_spec(repeated, "main_0") == {"x": ((1, 5), "int64")}
     own = graph_cost(smartmem_tvm.optimize(from_onnx(sentence(), dims(sentence(), 12))))
-    assert [graph_cost(repeated, f"main_{n}").kernels - own.kernels for n in (0, 1, 2)] == [1, 0, 1]  # longer ids
+    more = [graph_cost(repeated, f"main_{n}").kernels - own.kernels for n in (0, 1, 2)]
+    assert more == [0, -1, 0]  # with longer ids; the mask of their vectors is no kernel
 
 
 def test_lists_of_batches_and_lengths():
