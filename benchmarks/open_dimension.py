@@ -63,10 +63,10 @@ TABLE = {
 """Network -> shapes of its inputs, and the sizes that are measured."""
 
 
-def processor_ms(calls: list, rounds: int) -> list[float]:
+def processor_ms(calls: list, rounds: int, systems: int = _SYSTEMS) -> list[float]:
     """Return the least processor time of each call, in turns: other programs on the machine only add to it.
 
-    The three systems of a size follow one another in another order in each round: what runs after a large model of
+    The systems of a size, so many, follow one another in another order in each round: what runs after a large model of
     another system finds caches that it has filled.
     """
     least = [float("inf")] * len(calls)
@@ -74,7 +74,7 @@ def processor_ms(calls: list, rounds: int) -> list[float]:
         each()
     for turn in range(rounds):
         for place in range(len(calls)):
-            number = place - place % _SYSTEMS + (place + turn) % _SYSTEMS
+            number = place - place % systems + (place + turn) % systems
             start = time.process_time()
             calls[number]()
             least[number] = min(least[number], time.process_time() - start)

@@ -71,7 +71,7 @@ def measure(name: str, source: str | onnx.ModelProto, lists: list[str], rounds: 
             one, alone_seconds = singles[number]
             sizes[-1] |= {**alone_seconds, "weights": weight_bytes(one)}
             calls += [each.session().bind(arrays).run for each in (one, several)]
-    times = processor_ms(calls, rounds)
+    times = processor_ms(calls, rounds, systems=2)
     for size, *pair in zip((each for each in sizes if "weights" in each), times[::2], times[1::2]):
         size |= dict(zip(("alone_ms", "several_ms"), pair, strict=True))
         print(json.dumps(size), file=sys.stderr)

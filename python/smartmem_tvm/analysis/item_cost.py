@@ -20,8 +20,8 @@ WEIGHT = 20
 # 0.5 microseconds of a core, 5 microseconds of each core where a kernel wakes several, 4 microseconds of 20 steps each
 # picosecond on a data center's GPU, and 20 microseconds of 0.5 steps each picosecond on a phone's.
 _KERNEL, _THREADS, _CUDA_KERNEL, _GPU_KERNEL = 20_000, 200_000, 80_000_000, 10_000_000
-# Steps of sums that take as long as copying a number. Measured: 132,500 numbers of a result take 32 us, 73,700 of an
-# input 16 us, where PP-OCRv4's recognizer makes 50,000 steps in a microsecond (AMD EPYC with AVX-512, 2026-11-30).
+# Steps of sums that take as long as copying a number. Measured: 132,500 numbers of a result take 32 us, and 73,700 of
+# an input 16 us, where PP-OCRv4's recognizer makes 50,000 steps in a microsecond (AMD EPYC with AVX-512, 2026-11-30).
 COPIED = 12
 # The share of a tile's time up to which reading weights and launches do not matter: no larger tile is made then.
 # Chosen: half of what an open dimension may cost beside a fixed one.

@@ -19,6 +19,7 @@ from smartmem_tvm.transform import RepeatItems, ShareItems, ShareLengths
 @pytest.fixture(autouse=True)
 def _sizes_run_as_others_wherever_they_can(monkeypatch):
     monkeypatch.setattr(length_cost, "MORE", 1e9)
+    monkeypatch.setattr(length_cost, "_MOST", 1e9)
     monkeypatch.setattr(item_cost, "MORE", 1e9)
 
 
