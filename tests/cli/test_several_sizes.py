@@ -72,18 +72,15 @@ def test_inputs_of_a_file_choose_the_size_of_a_model(smartmem, tmp_path):
             np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-4)
 
 
-ONE = {"isa": [], "export-graph": ["-o", "o.onnx"]}
-
-
-@pytest.mark.parametrize("command", ONE)
-def test_a_command_that_takes_one_size(folder, smartmem, command, tmp_path, monkeypatch):
+def test_a_command_that_takes_one_size(folder, smartmem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcome = smartmem(command, folder, *ONE[command])
+    outcome = smartmem("export-graph", folder, "-o", "o.onnx")
     refused(outcome, "holds 2 sizes of a model, and this command takes a folder of one", "--shape x:1,4,8")
 
 
 def test_a_list_for_a_command_that_takes_one_size(symbolic_path, smartmem, tmp_path):
-    refused(smartmem("accesses", symbolic_path, "--shape", LISTS), "gives a list of sizes, and this command takes one")
+    outcome = smartmem("profile", symbolic_path, "--shape", LISTS, "--profiles", tmp_path / "profiles.json")
+    refused(outcome, "gives a list of sizes, and this command takes one")
     outcome = smartmem("plan", symbolic_path, "--shape", LISTS, "-o", tmp_path / "plan.svg")
     refused(outcome, "what is shown of one size")
 
