@@ -233,7 +233,6 @@ def test_what_refuses_an_open_batch_is_said_where_a_window_is_longer_than_one_po
         from_onnx(proto, {"x": ("1..4", 4, "6..40")})
 
 
-
 def test_places_that_are_counted_are_numbers_of_rows():
     """As of RoBERTa: what is an index is computed behind the length, too."""
     nodes = [
