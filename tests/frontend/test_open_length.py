@@ -197,6 +197,42 @@ def test_an_open_batch_besides():
             found.run(np.zeros(shape, "int64"))
 
 
+@pytest.mark.parametrize("first", ("length", "batch"))
+def test_an_open_batch_besides_windows_that_are_longer_than_one_position(first):
+    """Either dimension is asked whether it has items, the length too, of which a window takes more than one."""
+    turned = [1, 2, 0] if first == "length" else [0, 2, 1]
+    nodes = [
+        ("Transpose", ["x"], "t", {"perm": turned}),
+        ("Conv", ["t", "w"], "c", {}),
+        ("Transpose", ["c"], "u", {"perm": [0, 2, 1]}),
+        ("Shape", ["u"], "s", {}),
+        ("Expand", ["half", "s"], "e", {}),
+        ("Add", ["u", "e"], "a", {}),
+        ("ReduceMean", ["a"], "y", {"axes": [1], "keepdims": 0}),
+    ]
+    shape = ["n", "b", 4] if first == "length" else ["b", "n", 4]
+    proto = model(nodes, shape, {"w": weights(6, 4, 5), "half": np.float32(0.5)})
+    spans = {"n": "6..40", "b": "1..4"}
+    found = smartmem_tvm.compile(from_onnx(proto, {"x": tuple(spans.get(dim, dim) for dim in shape)}))
+    for length, batch in ((6, 1), (17, 3), (40, 4)):
+        sizes = {"n": length, "b": batch}
+        x = np.random.default_rng(length).standard_normal([sizes.get(dim, dim) for dim in shape]).astype("float32")
+        np.testing.assert_allclose(found.run(x)[0], expected(proto, x), rtol=1e-4, atol=1e-5)
+
+
+def test_what_refuses_an_open_batch_is_said_where_a_window_is_longer_than_one_position():
+    nodes = [
+        ("Conv", ["x", "w"], "c", {}),
+        ("Transpose", ["c"], "t", {"perm": [2, 0, 1]}),
+        ("LSTM", ["t", "i", "r"], "l", {"hidden_size": 8}),
+        ("Relu", ["l"], "y", {}),
+    ]
+    constants = {"w": weights(4, 4, 5), "i": weights(1, 32, 4), "r": weights(1, 32, 8)}
+    proto = model(nodes, ["b", 4, N], constants)
+    with pytest.raises(UserError, match=r"given as 1\.\.4 stays open .* reads other items, or treats items"):
+        from_onnx(proto, {"x": ("1..4", 4, "6..40")})
+
+
 def test_places_that_are_counted_are_numbers_of_rows():
     """As of RoBERTa: what is an index is computed behind the length, too."""
     nodes = [

@@ -185,7 +185,8 @@ def functions_of(
 
 def _both(number: int, spans: tuple[Range, ...], at: Callable, load: Callable) -> list[tuple[Model, tvm.IRModule]]:
     """Return the functions of a model of which one open dimension has items, and the other one is a length."""
-    refused = []
+    refused: list[UserError] = []
+    failed: list[UserError | ValueError] = []
     for items, length, ordered in ((*spans, at), (*reversed(spans), lambda a, b: at(b, a))):
 
         def one(count: int, ordered=ordered, length: Range = length) -> Model:
@@ -197,8 +198,11 @@ def _both(number: int, spans: tuple[Range, ...], at: Callable, load: Callable) -
         except Mixed as reason:
             refused.append(whole.refusal(reason))
             continue
+        except (UserError, ValueError) as reason:  # of a length: windows may be longer than one position
+            failed.append(reason)
+            continue
         return _Group(number, length, lambda count, ordered=ordered: ordered(1, count), load).functions(made)
-    raise refused[0]
+    raise [*refused, *failed][0]
 
 
 def _ranges_of(wanted: Wanted) -> tuple[Range, ...]:
