@@ -179,3 +179,17 @@ def test_what_is_not_known_to_be_right_is_refused(case):
     proto = model(nodes, [1, 3, N], {name: value for name, value in constants.items() if name in used})
     with pytest.raises(UserError, match=reason):
         from_onnx(proto, dims(proto, "16..48:8"))
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_recurrent_layers_over_several_elements_of_a_step(kind, gates):
+    """A position has 8 steps of the layer, or 4 behind a window that goes on by two."""
+    nodes = [
+        ("Conv", ["x", "k"], "c", {"pads": [1, 1], "strides": [2]}),
+        ("Transpose", ["c"], "t", {"perm": [2, 0, 1]}),
+        (kind, ["t", "w", "r"], "l", {"hidden_size": 5, "direction": "bidirectional"}),
+        ("Tanh", ["l"], "y", {}),
+    ]
+    constants = {"k": weights(6, 3, 3), "w": weights(2, 5 * gates, 6), "r": weights(2, 5 * gates, 5)}
+    proto = model(nodes, [1, 3, N], constants)
+    check(proto, compiled(proto, "8..40:8"), (1, 2, 3, 5), step=8)

@@ -149,9 +149,8 @@ class _Operator:
         if any(_any(each) for place, each in enumerate(self.shares) if place != steps):
             raise Mixed("is a recurrent layer whose weights or states have positions")
         self.found.shares = shares_of_type(*(each.ty for each in self.vars), self.lengths, "", self.numbers)
-        if shares and not (
-            [each.axis for each in shares] == [0] and self.found.counted.get(ends) == Counted(shares[0].extent)
-        ):
+        wanted = [Counted(each.extent.of_one, factor=each.extent.each) for each in shares or () if each.axis == 0]
+        if shares and (len(shares) > 1 or [self.found.counted.get(ends)] != wanted):
             raise Mixed("is a recurrent layer over something else than the positions")
         return self.found
 
