@@ -31,6 +31,7 @@ NOT_RUN = {
     r"lib\.so|--runner|--requests": "programs of native/: tests/native",
     r"MODEL|here\.json|swin_phone": "what another command of the page makes",
     r"decoder(_4bit)?\.onnx": "a user's file: tests/transform/precision/test_round_weights.py",
+    r"llama\.onnx": "a user's file: tests/cli/test_accesses.py",
     r"silero_vad": "a file of another package: docs/wild.md",
 }
 """Commands that are parsed and not run: a part of the command -> the reason, or the test that runs it."""

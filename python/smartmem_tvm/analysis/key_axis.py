@@ -202,7 +202,10 @@ class _Proof:
     def _is_inline(self, scores, most: ir.TensorLoad) -> bool:
         """Whether an expression is the one of which `most` is the maximum."""
         stage, term, _ = self.inline[most.source]
-        places = dict(zip(stage.spatial, most.indices, strict=True)) | {self.keys[stage]: self.keys[self._stage]}
+        written = zip(stage.body.indices, most.indices, strict=True)  # a dimension of one element may have no iterator
+        places = {var: at for var, at in written if isinstance(var, ir.Var)} | {
+            self.keys[stage]: self.keys[self._stage]
+        }
         return tvm_ffi.structural_equal(substitute(term, places), scores)
 
     def _mask(self, expr):
