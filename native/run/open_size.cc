@@ -120,6 +120,16 @@ void Along(const Places& places, int64_t count, Shape* shape) {
   for (const OpenPlace& each : places) (*shape)[each.axis] = each.each * count;
 }
 
+// Returns a tensor with zeros that has so many items or positions.
+HostTensor Sized(const TensorInfo& like, const Places& places, int64_t count) {
+  HostTensor made{like, {}};
+  Shape shape = like.shape;
+  Along(places, count, &shape);
+  Reshape(std::move(shape), &made.info);
+  made.data.resize(made.info.bytes);
+  return made;
+}
+
 // Returns the tiles that take the least time for a number of items, larger ones first, as `planner/tiles.py` does.
 std::vector<const OpenTile*> Cover(const OpenGroup& group, int64_t count) {
   struct Best {
@@ -158,11 +168,7 @@ struct Rows {
 // Returns `items` items of a tensor that has `count`, from the first one on; beyond the last one, that one again.
 HostTensor Taken(const HostTensor& whole, const Places& places, int64_t first, int64_t items, int64_t count) {
   if (places.empty()) return whole;
-  HostTensor part{whole.info, {}};
-  Shape shape = whole.info.shape;
-  Along(places, items, &shape);
-  Reshape(std::move(shape), &part.info);
-  part.data.resize(part.info.bytes);
+  HostTensor part = Sized(whole.info, places, items);
   const Rows rows(whole.info, places.front());
   char* to = part.data.data();
   for (size_t outer = 0; outer < rows.outer; ++outer) {
@@ -193,13 +199,7 @@ void Put(const HostTensor& part, const Places& places, int64_t skipped, int64_t 
     CompileAgain(part.info);
   }
   const int64_t there = part.info.shape[place.axis] / place.each;
-  if (first == 0) {
-    whole->info = part.info;
-    Shape shape = part.info.shape;
-    Along(places, count, &shape);
-    Reshape(std::move(shape), &whole->info);
-    whole->data.resize(whole->info.bytes);
-  }
+  if (first == 0) *whole = Sized(part.info, places, count);
   const Rows rows(part.info, place);
   if (rows.outer * rows.bytes * count != whole->data.size()) CompileAgain(part.info);
   for (size_t outer = 0; outer < rows.outer; ++outer) {
@@ -257,11 +257,7 @@ void CopyBox(const char* from, const Shape& from_shape, char* to, const Shape& t
 // Returns an input with zeros behind its positions.
 HostTensor Longer(const HostTensor& given, const Places& places, int64_t capacity) {
   if (places.empty()) return given;
-  HostTensor whole{given.info, {}};
-  Shape shape = given.info.shape;
-  Along(places, capacity, &shape);
-  Reshape(std::move(shape), &whole.info);
-  whole.data.resize(whole.info.bytes);
+  HostTensor whole = Sized(given.info, places, capacity);
   CopyBox(given.data.data(), given.info.shape, whole.data.data(), whole.info.shape, given.info.shape, Width(given.info));
   return whole;
 }
