@@ -28,9 +28,10 @@ def pinned_memory(device: tvm.runtime.Device) -> tvm.runtime.Device | None:
 
     Each GPU has one of its own, as TVM launches a kernel where the memory of its arguments says.
     """
+    if device.dlpack_device_type() != tvm.cuda().dlpack_device_type():
+        return None
     known = tvm.get_global_func("device_api.cuda_host", allow_missing=True) is not None
-    is_cuda = device.dlpack_device_type() == tvm.cuda().dlpack_device_type()
-    return tvm.runtime.Device(_CUDA_HOST, device.index) if is_cuda and known else None
+    return tvm.runtime.Device(_CUDA_HOST, device.index) if known else None
 
 
 class HostCall:

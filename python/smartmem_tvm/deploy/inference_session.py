@@ -212,21 +212,16 @@ class Session:
         run = self.vm[name]
         result = run(*arguments(name, params, inputs, named, self.vm.device, self.vm.tensor))
         arrays = self.stated(to_numpy(result), name)
-        if function not in self._direct and is_plain(params) and gives_plain(result, arrays, known):
-            direct = self._direct_call(name, arrays)
-            if direct is not None:
-                self._direct[function] = direct
+        memory = None if self.vm.on_cpu else pinned_memory(self.vm.device)
+        if function in self._direct or (memory is None and not self.vm.on_cpu) or not is_plain(params):
+            return arrays
+        if gives_plain(result, arrays, known):
+            if memory is None:
+                self._direct[function] = DirectCall(run, params, known)
+            elif is_small(params, arrays):
+                call = HostCall(run, params, memory, self.vm.device, reads=self._copies_inputs(name))
+                self._direct[function] = PinnedCall(call, params)
         return arrays
-
-    def _direct_call(self, name: str, outputs: Sequence[np.ndarray]) -> DirectCall | PinnedCall | None:
-        """Return a fast call of a function with plain inputs and outputs; None if the device has none."""
-        params, run = self.functions[name], self.vm[name]
-        if self.vm.on_cpu:
-            return DirectCall(run, params, self.outputs.get(name, ()))
-        memory = pinned_memory(self.vm.device)
-        if memory is None or not is_small(params, outputs):
-            return None
-        return PinnedCall(HostCall(run, params, memory, self.vm.device, reads=self._copies_inputs(name)), params)
 
     def _named(self, name: str | None) -> str:
         found = name if name is not None else self.default

@@ -39,7 +39,7 @@ Loaded = tuple[Model, tvm.IRModule]
 
 @dataclass(frozen=True, eq=False)
 class Proved:
-    """What is known of a model whose longer ones begin in the same way.
+    """A proof that longer inputs of a model leave the beginning of its tensors as it is.
 
     Attributes
     ----------

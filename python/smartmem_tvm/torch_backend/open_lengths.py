@@ -46,7 +46,7 @@ class CapacityProgram(SizedProgram):
 
 @dataclass(frozen=True, eq=False)
 class _Length:
-    """What is known of a graph along one of its symbols."""
+    """One symbol of a graph that is a length: its sizes, their proof, and the predicted times."""
 
     lengths: Lengths
     proved: Proved
