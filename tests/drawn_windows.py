@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+
+from node_writer import NodeWriter
 
 LEAST = float(np.finfo("float32").min)
 IN_THE_FILE, ADDED, GIVEN = "in the file", "added", "given"
@@ -76,15 +78,8 @@ class WindowAttention:
 
     def model(self) -> onnx.ModelProto:
         """Return the model; its result is ``out``."""
-        nodes, held = [], []
-
-        def node(op, *inputs, name="", **attrs):
-            nodes.append(helper.make_node(op, list(inputs), [name or f"t{len(nodes)}"], **attrs))
-            return nodes[-1].output[0]
-
-        def constant(value, kind="int64"):
-            held.append(numpy_helper.from_array(np.asarray(value, kind), f"c{len(held)}"))
-            return held[-1].name
+        writer = NodeWriter()
+        node, constant = writer.node, writer.constant
 
         b, t, rows = self.batch, self.tokens, self.capacity
 
@@ -127,7 +122,7 @@ class WindowAttention:
         inputs += [info(f"past.{name}", 1, shape) for name, shape in caches.items()]
         outputs = [info("out", 1, [b, self.heads, t, self.depth])]
         outputs += [info(f"present.{name}", 1, shape) for name, shape in caches.items()]
-        graph = helper.make_graph(nodes, "attention", inputs, outputs, held)
+        graph = helper.make_graph(writer.nodes, "attention", inputs, outputs, writer.held)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
     def seen(self, random: np.random.Generator, places: np.ndarray) -> np.ndarray:

@@ -3,44 +3,25 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
+import decoded_alone
 import smartmem_tvm as sm
+from decoded_alone import compiled
 from smartmem_tvm import UserError
 from smartmem_tvm.cli import main
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
-from decoder_network import CIRCULAR, WHERE, Decoder
-
-PLAIN = {"schedule": False, "fuse_attention": False}
+from decoder_network import CIRCULAR, Decoder
 
 
 def alone(network, prompt, tokens):
-    """Return what ONNX Runtime chooses for one sequence, token by token, with caches of fixed size."""
-    one = replace(network, batch=1, tokens=1, form=WHERE, capacity=len(prompt) + tokens)
-    session = onnxruntime.InferenceSession(one.model().SerializeToString(), providers=["CPUExecutionProvider"])
-    past, found, feed = {name: np.zeros(one.cache, "float32") for name in one.caches}, [], list(prompt)
-    for place in range(len(prompt) + tokens - 1):
-        given = {"input_ids": np.array([[feed[place]]]), "position_ids": np.array([[place]])}
-        logits, *now = session.run(None, given | past)
-        past = dict(zip(one.caches, now))
-        if place + 1 >= len(prompt):
-            found.append(int(logits[0, -1].argmax()))
-            feed.append(found[-1])
-    return found
-
-
-def compiled(network, sizes):
-    """Compile a network for some numbers of tokens."""
-    names = ("input_ids", "position_ids")
-    shapes = [dict.fromkeys(names, (network.batch, size)) for size in sizes]
-    return sm.compile(sm.from_onnx(network.model(), shapes), options=sm.Options(caches=True, **PLAIN))
+    """Return what ONNX Runtime chooses for one sequence, with room for all of its tokens."""
+    return decoded_alone.alone(network, prompt, tokens, capacity=len(prompt) + tokens)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.device) for seed in (0, 2, 3))])

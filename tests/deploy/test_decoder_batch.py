@@ -3,45 +3,21 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import smartmem_tvm as sm
+from decoded_alone import PLAIN, alone, compiled
 from smartmem_tvm import UserError
 from smartmem_tvm.cli import main
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
 from decoder_network import CONCAT, ELEMENTS, ND, TENSOR, WHERE, Decoder
 
-PLAIN = {"schedule": False, "fuse_attention": False}
 SWITCHES = ("--no-schedule", "--no-fuse-attention", "--no-tuned", "--no-profiles")
-
-
-def alone(network, prompt, tokens):
-    """Return what ONNX Runtime chooses for one sequence, token by token."""
-    one = replace(network, batch=1, tokens=1, form=WHERE)
-    session = onnxruntime.InferenceSession(one.model().SerializeToString(), providers=["CPUExecutionProvider"])
-    past, found, feed = {name: np.zeros(one.cache, "float32") for name in one.caches}, [], list(prompt)
-    for place in range(len(prompt) + tokens - 1):
-        given = {"input_ids": np.array([[feed[place]]]), "position_ids": np.array([[place]])}
-        logits, *now = session.run(None, given | past)
-        past = dict(zip(one.caches, now))
-        if place + 1 >= len(prompt):
-            found.append(int(logits[0, -1].argmax()))
-            feed.append(found[-1])
-    return found
-
-
-def compiled(network, sizes, **more):
-    """Compile a network of several sequences for some numbers of tokens."""
-    names = ("input_ids", "position_ids")
-    shapes = [dict.fromkeys(names, (network.batch, size)) for size in sizes]
-    return sm.compile(sm.from_onnx(network.model(), shapes, **more), options=sm.Options(caches=True, **PLAIN))
 
 
 @pytest.mark.parametrize(("form", "seed"), [(WHERE, 0), (ELEMENTS, 1), (ND, 2), (TENSOR, 3)])

@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import smartmem_tvm as sm
+from node_writer import NodeWriter
 from smartmem_tvm.analysis.key_span import lengths
 from smartmem_tvm.ir.graph import read_log
 
@@ -55,15 +56,8 @@ class Attention:
         return ["past.key"] if self.one_cache else ["past.key", "past.value"]
 
     def model(self) -> onnx.ModelProto:
-        nodes, held = [], []
-
-        def node(op, *inputs, name="", **attrs):
-            nodes.append(helper.make_node(op, list(inputs), [name or f"t{len(nodes)}"], **attrs))
-            return nodes[-1].output[0]
-
-        def constant(value, kind="int64"):
-            held.append(numpy_helper.from_array(np.asarray(value, kind), f"c{len(held)}"))
-            return held[-1].name
+        writer = NodeWriter()
+        node, constant = writer.node, writer.constant
 
         tokens, rows = self.tokens, self.capacity
         every = node("Expand", node("Reshape", "places", constant([1, 1, tokens, 1])), node("Shape", "new"))
@@ -107,7 +101,7 @@ class Attention:
         outputs += [info(name.replace("past", "present"), 1, self.cache) for name in self.names]
         if self.scores_out:
             outputs.append(info(scores, 1, [1, self.heads, tokens, rows]))
-        graph = helper.make_graph(nodes, "attention", inputs, outputs, held)
+        graph = helper.make_graph(writer.nodes, "attention", inputs, outputs, writer.held)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
     def inputs(self, random, first: int, hidden: bool = False) -> dict[str, np.ndarray]:
